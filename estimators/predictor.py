@@ -15,7 +15,7 @@ from xarray import DataArray, Dataset, DataTree
 
 from ..inference import fit, predict, select
 from ..inference.engine.predict import joined
-from ..inference.engine.same_model import check_fitted, check_result
+from ..inference.engine.result import check_fitted, check_result
 from ..inference.selection import SCALES, why_no_selection
 from ..models.kernels.alignment import (
     aligned,

@@ -5,7 +5,6 @@ from .composite_kernel import CLASSIFICATION, REGRESSION
 from .diagnostics.calibrate import calibrate
 from .diagnostics.compare import Comparison, compare_engines
 from .diagnostics.inclusion import inclusion
-from .engine.applicability import engines
 from .engine.convergence import ApproximationWarning, pareto_k
 from .engine.draws_on_disk import open_store
 from .engine.engine import Engine, Run
@@ -17,7 +16,7 @@ from .engine.outputs import ExactOutput, ModeOutput, PointOutput, VariationalOut
 from .engine.paper import PAPERS, Algorithm, Paper, add_paper, identified, log_evidence
 from .engine.paper_engines import EM, MAP, VB, Exact
 from .engine.predict import predict
-from .engine.recommend import Recommendation, recommend
+from .engine.recommend import Recommendation, engines, recommend
 from .engine.replicate import replicate
 from .generic.approximations import ADVI, Pathfinder
 from .generic.smc import SMC

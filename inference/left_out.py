@@ -19,7 +19,7 @@ from .engine.clock import stopped_by_ctrl_c, track
 from .engine.engine import Engine
 from .engine.fit import fit
 from .engine.predict import predict
-from .engine.same_model import check_model
+from .engine.result import check_model
 
 __all__ = ["LeftOut", "loo_kfold", "splits", "why_not_left_out"]
 

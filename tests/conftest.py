@@ -9,6 +9,7 @@ from typing import NoReturn
 
 import pytensor
 import pytest
+import rich
 import sklearn.datasets
 
 from kernelzoo.inference.engine.compilation import python_mode
@@ -97,3 +98,9 @@ def c_compiler(no_compilation_in_c: str) -> Iterator[None]:
     """Let PyTensor compile in C as it would outside of the tests."""
     with pytensor.config.change_flags(cxx=no_compilation_in_c):
         yield
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let rich take standard output for a terminal, for which alone it draws bars."""
+    monkeypatch.setattr(rich.get_console(), "_force_terminal", True)

@@ -4,10 +4,9 @@ from functools import partial
 
 from ...models.composite_kernel import CompositeKernelClassification, CompositeKernelRegression
 from ..engine.paper import Algorithm, Paper
-from ..engine.predictions_by_draw import predict_classes
+from ..engine.predict import predict_classes
 from . import gibbs, map, vb
 from .predict import identified_quantities, predict_targets, probabilities_of
-from .variance import variance_of_kernels
 from .vb import fit_composite_kernel, path_of_scales
 
 __all__ = ["CLASSIFICATION", "REGRESSION", "fit_composite_kernel"]
@@ -20,7 +19,6 @@ REGRESSION = Paper(
     predict=predict_targets,
     identified=identified_quantities,
     identified_reads=["gamma"],
-    variance_explained=variance_of_kernels,
     scale="varsigma",
     path=path_of_scales,
 )

@@ -11,8 +11,7 @@ from pymc.step_methods.compound import BlockedStep
 from ...custom_steps.composite_kernel.steps import RULES, CompositeKernelGibbs
 from ...models.composite_kernel import CompositeKernelClassification, CompositeKernelRegression
 from ...validation import Count
-from ..engine.applicability import unknown_combination
-from ..engine.engine import Run
+from ..engine.engine import Run, unknown_combination
 
 __all__ = ["composite_kernel_steps", "unknown_rule"]
 

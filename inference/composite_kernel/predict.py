@@ -18,7 +18,7 @@ from xarray import Dataset, DataTree
 from ...models.composite_kernel import CompositeKernelClassification, CompositeKernelRegression
 from ...numerics.normal_regression import primal, solve_lower, solve_upper
 from ..engine.moments import RunningMoments
-from ..engine.predictions_by_draw import (
+from ..engine.predict import (
     ProbabilityDraws,
     check_draws,
     compared_rows,

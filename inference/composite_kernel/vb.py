@@ -44,8 +44,7 @@ from ...models.combinations.sums import Binary, DirichletWeights, FixedWeights
 from ...models.composite_kernel import CompositeKernelClassification, CompositeKernelRegression
 from ...models.kernels.dask_stack import DaskStack
 from ...validation import Count, Positive, PositiveOrInf
-from ..engine.applicability import setting_of_no_use
-from ..engine.engine import Run
+from ..engine.engine import Run, setting_of_no_use
 from ..engine.outputs import VariationalOutput
 from ..variational.ascent import FIRST_ROUND, MultistartResult, ascended, multistart_ascent
 from ..variational.binary import BinaryFactor, why_not

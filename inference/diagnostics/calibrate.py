@@ -19,11 +19,9 @@ from ...validation import (
     check_count,
     integer_seed,
 )
-from ..engine.applicability import applicable
-from ..engine.clock import can_show
-from ..engine.engine import Engine, variables_drawn
+from ..engine.engine import Engine, applicable, variables_drawn
 from ..engine.replicate import records
-from ..engine.same_model import versions
+from ..engine.result import versions
 from .replicates import DRAWS, OWNER, Record, Replicates
 from .simulation import augmented
 from .uniformity import Band, detectable_bias, detectable_scale
@@ -163,9 +161,9 @@ def calibrate(
         "versions": json.dumps(versions()),
         "verdict": verdict,
     }
-    # A reader that has gone must not cost the result.
-    if progressbar and can_show():
-        with suppress(OSError):
+    if progressbar:
+        # An output that is closed or has no reader must not cost the result.
+        with suppress(OSError, ValueError):
             print(verdict, flush=True)
     return tree
 

@@ -20,13 +20,13 @@ from ..engine.convergence import LARGEST_USABLE, convergence_of_chains, is_unrel
 from ..engine.moments import pooled
 from ..engine.paper import identified
 from ..engine.predict import predict
-from ..engine.result import stamp
-from ..engine.same_model import (
+from ..engine.result import (
     check_fitted,
     check_results,
     data_in,
     differing_data,
     differing_terms,
+    stamp,
 )
 from .scores import held_out
 

@@ -5,7 +5,7 @@ import numpy as np
 from xarray import DataArray, Dataset, DataTree
 
 from ...validation import argument_error, check_positive
-from ..engine.same_model import check_result
+from ..engine.result import check_result
 
 __all__ = ["inclusion"]
 

@@ -21,8 +21,7 @@ from ..engine.density import arrays_in, compile_log_likelihood, lacks
 from ..engine.engine import Engine
 from ..engine.fit import fit
 from ..engine.paper import identified
-from ..engine.result import draws_to_tree, stamp, with_group
-from ..engine.same_model import data_of, declared, versions
+from ..engine.result import data_of, declared, draws_to_tree, stamp, versions, with_group
 from .simulation import OWNER, FromPosterior, FromPrior, Values, observation, set_observations
 
 __all__ = ["DRAWS", "OWNER", "Record", "Replicates", "ranks", "thinned"]

@@ -1,18 +1,18 @@
 """What an engine is, and what all engines share.
 
-A fit: `fit` -> [`completed_kernels`, one fit for each completion] -> ``Engine.run`` -> the
-paper's function, which ``PaperEngine.implement`` finds in `PAPERS`. Its output becomes draws in
-`independent`, chains in `mcmc`, or a point in `result`; `convergence` judges them. Engines written
-for papers are in `paper_engines` (Exact, VB, EM, MAP) and `mcmc` (Gibbs); NUTS is in `mcmc`,
-Laplace in `mode`, and ADVI, Pathfinder and SMC are in ``inference/generic``.
+A fit: `fit` -> ``Engine.run`` -> the paper's function, which ``PaperEngine.implement`` finds in
+`PAPERS`; for kernels with missing rows, `completed_kernels` does this once per completion. The
+function's output becomes draws in `independent`, chains in `chains`, or a point in `result`;
+`convergence` judges them. Engines written for papers are in `paper_engines` (Exact, VB, EM, MAP)
+and `mcmc` (Gibbs); NUTS is in `mcmc`, Laplace in `mode`; ADVI, Pathfinder and SMC are in
+``inference/generic``.
 """
 
 from .clock import quiet_sampler, track
 from .engine import Engine, Run
 from .independent import lean_tree
 from .replicate import records
-from .result import with_group
-from .same_model import versions
+from .result import versions, with_group
 
 __all__ = [
     "Engine",

@@ -3,7 +3,6 @@
 import logging
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,7 +12,7 @@ from types import FrameType
 from typing import Any
 
 import numpy as np
-from rich.console import Console
+from rich import get_console
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -34,7 +33,6 @@ __all__ = [
     "ProgressBar",
     "can_show",
     "interruptible",
-    "outliving_readers",
     "quiet_sampler",
     "stopped_by_ctrl_c",
     "track",
@@ -47,19 +45,9 @@ class OutOfTime(KeyboardInterrupt):
 
 @dataclass
 class Clock:
-    """Time since a fit began, and whether it ran out.
+    """Seconds that a fit may take; whether they ended a loop, and whether Ctrl-C was pressed."""
 
-    Attributes
-    ----------
-    seconds : float or None
-        Seconds that the fit may take; None for no bound.
-    ended : bool
-        Whether a loop was ended.
-    pressed : bool
-        Whether the user pressed Ctrl-C.
-    """
-
-    seconds: float | None = None
+    seconds: float = np.inf
     ended: bool = False
     pressed: bool = False
     _started: float = field(default_factory=lambda: time.monotonic())
@@ -67,16 +55,11 @@ class Clock:
     @property
     def left(self) -> float:
         """Seconds left, below zero when the time is over."""
-        if self.seconds is None:
-            return np.inf
         return self.seconds - (time.monotonic() - self._started)
 
-    def opened(self, usual: int | None, total: int | None) -> None:
-        """Take note of a new loop and of the steps that it usually takes, and that it may take."""
-
-    def advanced(self, steps: int) -> None:
-        """Take note of steps that a loop has done."""
-        self.check()
+    def loop(self, steps: int) -> Callable[[int], None]:
+        """Make what a loop that usually takes so many steps calls after some of them."""
+        return lambda done: self.check()
 
     def check(self) -> None:
         """Raise `OutOfTime` when the time is over, but only once: later loops run to their end."""
@@ -85,8 +68,6 @@ class Clock:
 
     def share(self, waiting: int) -> "Clock":
         """Clock with an equal share of the time left, when `waiting` others get one later."""
-        if self.seconds is None:
-            return Clock()
         return Clock(max(self.left, 0.0) / (waiting + 1))
 
     @contextmanager
@@ -140,13 +121,12 @@ NO_DRAWS = "Not enough samples to build a trace"
 
 @contextmanager
 def interruptible(engine: str, clock: Clock) -> Iterator[None]:
-    """Take note of Ctrl-C, explain a fit that it ended without a result, and handle SIGTERM.
+    """Take note of Ctrl-C, explain a fit that it ended without a result, and exit at SIGTERM.
 
-    Libraries make other errors of Ctrl-C: PyMC a ValueError while chains tune, llvmlite one of its
-    own while numba compiles, compiled code a SystemError. At SIGTERM, SystemExit with the status
-    143 closes stores and ends the processes of chains. Signals reach the main thread only, and
-    handlers of SIGTERM that the user has installed stay.
+    Libraries make other errors of Ctrl-C: PyMC a ValueError, llvmlite one of its own, compiled code
+    a SystemError. The exit closes stores and ends the processes of chains.
     """
+    # Signals reach the main thread only.
     restore = _handle_signals(clock) if _in_main_thread() else {}
     try:
         yield
@@ -191,32 +171,24 @@ def _in_main_thread() -> bool:
 
 
 def _handle_signals(clock: Clock) -> dict[int, Any]:
-    """Install the handlers of a fit; return those to restore."""
-    restore = _handle_sigterm()
-    interrupt = signal.getsignal(signal.SIGINT)
-    if callable(interrupt):
-
-        def press(number: int, frame: FrameType | None) -> None:
-            clock.pressed = True
-            interrupt(number, frame)
-
-        restore[signal.SIGINT] = signal.signal(signal.SIGINT, press)
-    return restore
-
-
-def _handle_sigterm() -> dict[int, Any]:
-    """Install the handler of SIGTERM unless the user has one; return the one to restore."""
-    process = os.getpid()
+    """Install the handlers of a fit, unless the user has one of SIGTERM; return the old ones."""
+    process, interrupt = os.getpid(), signal.getsignal(signal.SIGINT)
     restore: dict[int, Any] = {}
+
+    def press(number: int, frame: FrameType | None) -> None:
+        clock.pressed = True
+        interrupt(number, frame)  # type: ignore[operator, misc]
+
+    def terminate(number: int, frame: FrameType | None) -> None:
+        # A second signal, and one to a forked chain, ends the process at once.
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        if os.getpid() != process:
+            os.kill(os.getpid(), signal.SIGTERM)
+        raise SystemExit(SIGTERM_STATUS)
+
+    if callable(interrupt):
+        restore[signal.SIGINT] = signal.signal(signal.SIGINT, press)
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-
-        def terminate(number: int, frame: FrameType | None) -> None:
-            # A second signal, and one to a forked chain, ends the process at once.
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            if os.getpid() != process:
-                os.kill(os.getpid(), signal.SIGTERM)
-            raise SystemExit(SIGTERM_STATUS)
-
         restore[signal.SIGTERM] = signal.signal(signal.SIGTERM, terminate)
     return restore
 
@@ -254,48 +226,23 @@ def track(
     after: Callable[[int], None] = lambda steps: None,
 ) -> Iterator[ProgressBar]:
     """Progress bar over `total` steps (None: unknown), shown while the context is open."""
-    with (
-        outliving_readers(),
-        Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[figures]}"),
-            disable=not (visible and can_show()),
-        ) as progress,
-    ):
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[figures]}"),
+        disable=not (visible and can_show()),
+    ) as progress:
         task = progress.add_task(description, total=total, figures="")
         yield ProgressBar(progress, task, after)
 
 
 def can_show() -> bool:
-    """Whether standard output is open: a bar on a closed one would end the work it reports on."""
-    return sys.stdout is not None and not sys.stdout.closed
-
-
-@contextmanager
-def outliving_readers() -> Iterator[None]:
-    """Go on when standard output is full, or its reader has gone: rich would end the process."""
-    silent = []
-    write = Console._write_buffer
-
-    def write_or_fall_silent(console: Console) -> None:
-        try:
-            write(console)
-        except OSError:
-            console.quiet = True
-            silent.append(console)
-
-    Console._write_buffer = write_or_fall_silent  # type: ignore[assignment, method-assign]
-    try:
-        yield
-    finally:
-        Console._write_buffer = write  # type: ignore[method-assign]
-        # rich has one console for all bars, whose next output may have a reader.
-        for console in silent:
-            console.quiet = False
+    """Whether somebody sees a bar: on a pipe or a full disk, it would end what it reports on."""
+    console = get_console()
+    return console.is_terminal or console.is_jupyter
 
 
 @contextmanager

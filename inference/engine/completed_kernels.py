@@ -65,10 +65,7 @@ def fit_each_completion(
     run: Run,
     completions: int | None,
 ) -> DataTree:
-    """Fit a model on each completion of its kernels, if they were completed, and pool the results.
-
-    A copy of the model takes one completion after the other. The first has the seed of the run.
-    """
+    """Fit a model on each completion of its kernels, if there are any, and pool the results."""
     number = number_of_fits(model, completions)
     if number == 0:
         return fit_one(model, run)
@@ -86,9 +83,8 @@ def fit_each_completion(
                 break
             copy.set_data("K", rows.draws[m])
             clock = run.clock.share(number - m - 1)
-            if clock.seconds is not None:
-                # The first completion is fitted however little time there is.
-                clock.seconds = max(clock.seconds, SHORTEST)
+            # The first completion is fitted however little time there is.
+            clock.seconds = max(clock.seconds, SHORTEST)
             shown = run.progressbar and number == 1
             results.append(
                 fit_one(copy, replace(run, random_seed=seed, progressbar=shown, clock=clock))
@@ -179,9 +175,7 @@ def _joined(groups: Sequence[Dataset]) -> Dataset:
 def rubin(posterior: Dataset) -> Dataset:
     """Means and variances of a pooled posterior by Rubin's rules, see the module.
 
-    For each variable ``{name}_mean``, ``_within``, ``_between`` and ``_total``, and its means
-    ``{name}_by_completion``. With one completion ``_between`` and ``_total`` are NaN. The former
-    contains the Monte Carlo error of each completion's mean.
+    ``_between``, NaN for one completion, contains the Monte Carlo error of each one's mean.
     """
     split = posterior.groupby(COMPLETION)
     dims = (CHAIN, "draw")
@@ -224,10 +218,8 @@ def predict_each_completion(
 ) -> Dataset:
     """Predictions averaged over completions, each with its own kernels of the new objects.
 
-    Standard deviations are those of the mixture: the mean variance within completions plus the
-    variance of their means. ``{mean}_between`` is the standard deviation between the completions'
-    means (divisor M - 1, NaN for one completion). A result without the coordinate ``completion``
-    serves all completions: its training objects have no missing rows.
+    Standard deviations are those of the mixture; ``{mean}_between`` is that between the
+    completions' means (divisor M - 1, NaN for one completion).
     """
     _check_same_completions(model, result, kernels_new)
     if "completed_kernels" not in result.attrs:

@@ -1,26 +1,7 @@
 """Pareto k-hat of approximations, and when the attribute ``converged`` is "yes".
 
-One rule for each kind of engine:
-
-============================ ====================================================================
-engine                       "yes" if
-============================ ====================================================================
-chains (NUTS, Gibbs)         all draws were made by two chains or more; of every identified quantity
-                             R-hat is at most 1.01, with 100 effective draws or more; at most one
-                             draw in 1,000 diverged; every variable did change
-particles (SMC)              the same, but for effective draws; 100 particles or more per chain; the
-                             last moves of every chain accepted a tenth of the proposals
-ADVI                         over its last half the bound rises by at most three standard errors of
-                             its means, and these are within one nat
-VB (coordinate ascent), MAP  the best start met the tolerance, and the bound did not fall beyond
-                             rounding; with a Pareto k-hat above 0.7, a selection is not certain
-EM, Laplace                  the gradient, or the distance to the limit, is within the tolerance
-Exact                        all draws were made
-complete_features            the features' estimated remaining change is within the tolerance
-============================ ====================================================================
-
-A run that was interrupted or ended by max_seconds is "no"; what cannot be judged, as a single
-chain, is "unknown".
+There is one rule for each kind of engine, see the table in ``docs/choose.md``. A run that was
+interrupted or ended by max_seconds is "no"; what cannot be judged, as a single chain, is "unknown".
 """
 
 from collections.abc import Sequence
@@ -43,8 +24,7 @@ from ...user_warnings import warn_user
 from .engine import Run
 from .moments import rhat_of_moments
 from .paper import identified
-from .result import Converged
-from .same_model import check_result
+from .result import Converged, check_result
 
 __all__ = [
     "ApproximationWarning",
@@ -96,14 +76,9 @@ def pareto_k(result: DataTree) -> float:
     Returns
     -------
     float
-        Below 0.7, importance sampling can correct the approximation. Above, the approximation
-        misses so much of the posterior that its spread should not be trusted. -inf when all ratios
-        are equal: the approximation is the posterior. NaN when the result has no ``lq`` or fewer
-        than 25 draws.
-
-    Notes
-    -----
-    k-hat measures the joint density in all dimensions; single summaries may be good when it is bad.
+        Above 0.7, the approximation misses so much of the posterior that its spread should not be
+        trusted, though single summaries may be good. -inf when all ratios are equal: the
+        approximation is the posterior. NaN when the result has no ``lq`` or fewer than 25 draws.
 
     References
     ----------
@@ -176,12 +151,7 @@ NOISE = 1.0
 def convergence_of_chains(
     tree: DataTree, model: pm.Model, draws: int, *, ess: bool = True
 ) -> Converged:
-    """Apply the rule of chains, see the module.
-
-    For entries of matrices that have moments in place of draws, R-hat is Gelman and Rubin's ratio
-    of variances. If R-hat is above the bound, the attribute ``note`` names the quantity with the
-    largest R-hat.
-    """
+    """Apply the rule of chains to draws, and to moments by chain of matrices without draws."""
     posterior = tree["posterior"]
     if posterior.sizes["draw"] < draws:
         return "no"
@@ -238,7 +208,7 @@ def constant_variable(tree: DataTree, model: pm.Model) -> str:
 def convergence_of_particles(
     tree: DataTree, model: pm.Model, particles: int, acceptance: float
 ) -> Converged:
-    """Apply the rule of particles to those of all chains, see the module."""
+    """Apply the rule of particles to those of all chains."""
     if particles < LEAST_PARTICLES or not acceptance >= LEAST_ACCEPTANCE:
         tree.attrs["note"] = (
             f"{particles} particles per chain, of whose last moves {acceptance:.2g} were accepted: "
@@ -249,7 +219,7 @@ def convergence_of_particles(
 
 
 def convergence_of_noisy_ascent(elbo: np.ndarray) -> Converged:
-    """Apply the rule of stochastic ascent to its bound (iteration,), see the module."""
+    """Apply the rule of stochastic ascent to its bound (iteration,)."""
     before, after = np.array_split(elbo[-max(len(elbo) // 2, 4) :], 2)
     noise = np.hypot(before.std() / len(before) ** 0.5, after.std() / len(after) ** 0.5)
     return "yes" if after.mean() - before.mean() <= 3 * noise <= NOISE else "no"
@@ -258,7 +228,7 @@ def convergence_of_noisy_ascent(elbo: np.ndarray) -> Converged:
 def convergence_of_ascent(
     tree: DataTree, model: pm.Model, k_hat: float, converged: bool
 ) -> Converged:
-    """Apply the rule of coordinate ascent, see the module."""
+    """Apply the rule of coordinate ascent."""
     if converged and is_unreliable(k_hat) and (stuck := constant_variable(tree, model)):
         tree.attrs["note"] = f"All draws of {stuck} are the same, at a Pareto k-hat of {k_hat:.2g}."
         return "no"

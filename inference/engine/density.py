@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from threading import local
 from typing import Any, NamedTuple
 
+import arviz as az
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
@@ -328,17 +329,16 @@ def density_dataset(
     model: pm.Model, values: Mapping[str, np.ndarray], posterior: xr.Dataset
 ) -> xr.Dataset:
     """Dataset of log densities (chain * draw, ...), with the posterior's coordinates."""
-    chains, draws = posterior.sizes["chain"], posterior.sizes["draw"]
+    shape = posterior.sizes["chain"], posterior.sizes["draw"]
     coords, dims = coords_and_dims_for_inferencedata(model)
-    found = {}
-    for name, array in values.items():
-        every = dims.get(name) or [f"{name}_dim_{i}" for i in range(array.ndim - 1)]
+    labels = {name: names for name, names in coords.items() if names is not None}
+    return az.dict_to_dataset(
+        {name: array.reshape(*shape, *array.shape[1:]) for name, array in values.items()},
+        coords={**labels, "chain": posterior["chain"], "draw": posterior["draw"]},
+        dims=dims,
         # A variable with vectors or matrices as values has one density for each.
-        own = every[: array.ndim - 1]
-        found[name] = (("chain", "draw", *own), array.reshape(chains, draws, *array.shape[1:]))
-    used = {dim for own, _ in found.values() for dim in own} & coords.keys()
-    known = {dim: coords[dim] for dim in used if coords[dim] is not None}
-    return xr.Dataset(found, {"chain": posterior["chain"], "draw": posterior["draw"], **known})
+        skip_event_dims=True,
+    ).drop_attrs()
 
 
 def _terms(model: pm.Model) -> tuple[dict[Variable, Variable], dict[Variable, Any]]:

@@ -77,12 +77,10 @@ def open_store(path: str | PathLike[str]) -> xr.DataTree:
     Returns
     -------
     DataTree
-        The group ``posterior``, with the draws that an interrupted fit would return: as many
-        chains, cut to the shortest of them, as give the most draws, numbered from 0. The model's
-        data, by which `predict` and `extend` tell results of other models, are the groups
-        ``observed_data`` and ``constant_data``. Its priors are in the attributes. Those of a
-        finished fit are the attributes of its result; until then ``converged`` is "no", and
-        ``note`` begins with "unfinished".
+        The group ``posterior``, with the draws that an interrupted `fit` would return, and the
+        model's data, by which `predict` and `extend` tell results of other models. Attributes are
+        those of the result; until the fit is finished ``converged`` is "no", and ``note`` begins
+        with "unfinished".
 
     Raises
     ------
@@ -91,10 +89,9 @@ def open_store(path: str | PathLike[str]) -> xr.DataTree:
 
     Notes
     -----
-    ``xarray.open_datatree(path)`` opens all draws of all chains of a finished fit. Arrays are
-    rectangular: where chains have different lengths, the shorter ones end with NaN (0 for
-    integers). The attribute ``draws`` of the group gives the number of draws by chain; where a
-    process was killed or a disk was full, arrays may hold more, and only this function opens them.
+    ``xarray.open_datatree(path)`` opens all draws of all chains of a finished fit; shorter chains
+    end with NaN (0 for integers). The attribute ``draws`` of the group counts the draws by chain:
+    where a process was killed or a disk was full, arrays may hold more.
 
     Examples
     --------
@@ -168,9 +165,7 @@ class DrawsOnDisk:
     """Store with one array (chain, draw, ...) per variable, chunked by draws.
 
     Written draws survive the process: the attribute "draws" of the group counts them by chain. A
-    chain's last draws are in memory until `close`, which must be called however sampling ends. The
-    store holds all draws of all chains. Its arrays grow with the longest chain, so that a plain
-    reader meets no draws that were not made unless chains have different lengths.
+    chain's last draws are in memory until the context ends. Arrays grow with the longest chain.
     """
 
     def __init__(self, path: Path, model: pm.Model, names: Sequence[str], chains: int, draws: int):

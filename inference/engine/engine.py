@@ -1,30 +1,55 @@
-"""Base class of the engines, and the arguments of one call of `fit`.
+"""What an engine is, the arguments of one call of `fit`, and why engines do not apply to a model.
 
-An engine's constructor takes the settings of the algorithm; `run` takes model, draws, chains and
-seed. Settings are dataclass fields, checked by their annotations. Engines with one implementation
-per paper (`VB`, `Gibbs`, ...) are a `PaperEngine`; the others (`NUTS`, ...) take any PyMC model.
+An engine's constructor takes the settings of the algorithm, which are dataclass fields checked by
+their annotations; `run` takes model, draws, chains and seed.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, is_dataclass
 from inspect import signature
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, get_args
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pymc as pm
 from pytensor.compile.mode import Mode
 from xarray import DataTree
 
-from ...validation import check_arguments, check_name
+from ...models.declaration import Declaration, source_of
+from ...validation import argument_error, check_arguments, check_name
 from .clock import Clock, ProgressBar, track
 from .compilation import mode_worth
+from .result import check_model
 
-__all__ = ["Engine", "Kind", "Run", "variables_drawn"]
+__all__ = [
+    "Engine",
+    "Kind",
+    "Run",
+    "applicable",
+    "as_engine",
+    "checked_model",
+    "coordinates",
+    "dask_kernels",
+    "discrete_variables",
+    "engines_for",
+    "every_engine",
+    "setting_of_no_use",
+    "too_large",
+    "unknown_combination",
+    "variables_drawn",
+]
 
 Kind = Literal["exact", "mcmc", "vb", "point"]
+
+# Steps of a loop that does not say how many are usual.
+USUAL = 100
+# A matrix over this many coordinates takes 0.8 GB.
+LARGEST_DIMENSION = 10_000
+# The count takes a compilation. By model: the shapes it was made for, and the count.
+_COORDINATES: WeakKeyDictionary[pm.Model, tuple[object, int]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -81,15 +106,13 @@ class Run:
         *,
         usual: int | None = None,
     ) -> Iterator[ProgressBar]:
-        """Progress bar in PyMC's style; silent when the user asked for none.
+        """Progress bar whose `advance` raises `OutOfTime` when the time of the fit is over.
 
-        `usual` is the usual number of steps, for `recommend`.
-
-        The bar's `advance` raises `OutOfTime`, a KeyboardInterrupt, when the time of the fit is
-        over, so that a loop that survives Ctrl-C also survives `max_seconds`.
+        That is a KeyboardInterrupt: a loop that survives Ctrl-C also survives `max_seconds`.
+        `usual` is the usual number of steps of an iteration that may take `total`.
         """
-        self.clock.opened(usual, total)
-        with track(total, description, visible=self.progressbar, after=self.clock.advanced) as bar:
+        after = self.clock.loop(usual or min(total or USUAL, USUAL))
+        with track(total, description, visible=self.progressbar, after=after) as bar:
             yield bar
 
 
@@ -157,3 +180,102 @@ class Engine(ABC):
     @abstractmethod
     def run(self, model: pm.Model, run: Run) -> DataTree:
         """Infer the model. `fit` has checked `why_not` before and stamps the result after."""
+
+
+def every_engine() -> list[Engine]:
+    """Make every engine with its default settings, by kind and name."""
+    kinds = get_args(Kind)
+    classes = sorted(Engine.registry.values(), key=lambda cls: (kinds.index(cls.kind), cls.name))
+    return [cls() for cls in classes]
+
+
+def engines_for(model: pm.Model) -> list[Engine]:
+    """Make the engines that apply to a model, by kind and name."""
+    return [engine for engine in every_engine() if engine.why_not(model) is None]
+
+
+def as_engine(engine: str | Engine, owner: str = "fit") -> Engine:
+    """Make an engine from its name in any case ("vb", "gibbs", "nuts", ...) or its class."""
+    if isinstance(engine, Engine):
+        return engine
+    if isinstance(engine, type) and issubclass(engine, Engine):
+        return engine()
+    name = str(engine).lower()
+    if name in ("hmc", "mcmc"):
+        raise argument_error("engine", owner, "the name of an engine, here 'nuts'", repr(name))
+    return Engine.registry[check_name(name, Engine.registry, "engine", owner)]()
+
+
+def checked_model(model: pm.Model, owner: str) -> pm.Model:
+    """Model as given; raise TypeError or ValueError unless it is one with data that fit it."""
+    check_model(model, owner)
+    if isinstance(model, Declaration):
+        model.check_data()
+    return model
+
+
+def applicable(model: pm.Model, engine: str | Engine, owner: str) -> Engine:
+    """Engine by its name or as given; raise ValueError unless it applies to the model."""
+    checked_model(model, owner)
+    engine = as_engine(engine, owner)
+    if reason := engine.why_not(model):
+        others = ", ".join(other.name for other in engines_for(model))
+        raise ValueError(f"{engine.name} does not apply: {reason}. Engines that do: {others}.")
+    return engine
+
+
+def discrete_variables(model: pm.Model) -> str | None:
+    """Why an engine that needs gradients does not apply; None when every variable has one."""
+    if reason := dask_kernels(model):
+        return reason
+    names = [rv.name for rv in model.discrete_value_vars]
+    return f"it needs gradients; {', '.join(names)} is discrete" if names else None
+
+
+def dask_kernels(model: pm.Model) -> str | None:
+    """Why an engine other than VB does not apply to kernels in a Dask array; None in memory."""
+    if source_of(model).in_memory:
+        return None
+    return "it needs the kernels in memory; compute() of their DataArray loads them"
+
+
+def too_large(model: pm.Model) -> str | None:
+    """Why an engine with a matrix over all coordinates does not apply; None when it fits."""
+    size = coordinates(model)
+    if size <= LARGEST_DIMENSION:
+        return None
+    return (
+        f"it needs a matrix over the model's {size:,} coordinates; it does at most "
+        f"{LARGEST_DIMENSION:,}"
+    )
+
+
+def coordinates(model: pm.Model) -> int:
+    """Count the unconstrained coordinates of a model."""
+    shapes = tuple(data.get_value(borrow=True).shape for data in model.data_vars)
+    known, size = _COORDINATES.get(model, (None, 0))
+    if known != (shapes, len(model.free_RVs)):
+        size = sum(np.size(value) for value in model.initial_point().values())
+        _COORDINATES[model] = (shapes, len(model.free_RVs)), size
+    return size
+
+
+def setting_of_no_use(setting: str, owner: str, reason: str) -> ValueError:
+    """Make the error for a setting of an algorithm that does not apply to the model."""
+    return ValueError(
+        f"The setting {setting!r} of {owner} is one of an algorithm that does not apply: {reason}."
+    )
+
+
+def unknown_combination(model: Any, rules: Iterable[type], others: str = "") -> str | None:
+    """Why an algorithm that knows some rules of combination does not apply to the model's, or None.
+
+    `others` names, for the message, further rules that it takes.
+    """
+    rules, name = tuple(rules), type(model.combination).__name__
+    if not isinstance(model.combination, rules):
+        names = ", ".join(each.__name__ for each in rules)
+        return f"it knows the combinations {names}{others}, not {name}"
+    if "beta" in {variable.name for variable in model.deterministics}:
+        return f"it draws the weights beta themselves; {name} declares them as a Deterministic"
+    return None

@@ -21,8 +21,7 @@ from ...validation import (
 from .compilation import compiling_with, python_mode
 from .completed_kernels import COMPLETION, POOLED
 from .density import lacks, log_likelihood, log_prior, why_no_log_likelihood
-from .result import with_group
-from .same_model import check_fitted
+from .result import check_fitted, with_group
 
 __all__ = ["check_absent", "extend", "with_groups"]
 
@@ -41,7 +40,6 @@ def extend(
     *,
     draws: Count = 500,
     random_seed: Seed = None,
-    overwrite: bool = False,
     progressbar: bool = True,
 ) -> DataTree:
     """Add groups that ArviZ's checks and comparisons read, from any engine's draws.
@@ -62,11 +60,7 @@ def extend(
     draws : int, default=500
         Draws of the prior. The other groups have one entry for each draw of the posterior.
     random_seed : int, SeedSequence or Generator, optional
-        Seed; a Generator advances with each call. The integer used is the attribute
-        ``random_seed`` of each random group.
-    overwrite : bool, default=False
-        Replace groups that the result has. Otherwise ``log_likelihood`` and ``log_prior``, which
-        the draws determine, are kept, and naming another group that exists is an error.
+        Seed, as in `fit`; the integer used is the attribute ``random_seed`` of each random group.
     progressbar : bool, default=True
         Show the progress of the posterior predictive draws.
 
@@ -80,21 +74,19 @@ def extend(
     ------
     ValueError
         When the result is not of the model's current data, priors and likelihood; when a group that
-        is named exists or cannot be made. A point has no draws. Posterior predictive draws need
-        draws of the parents of the observed variables, and log densities need those of all free
-        variables: of the completion models, large matrices that `fit` keeps if
-        ``var_names`` names them. Where observations are dependent given the variables (one
-        multivariate normal or Wishart matrix), there is no log likelihood of each.
+        is named cannot be made, or exists and is not determined by the draws. Posterior predictive
+        draws need draws of the parents of the observed variables, and log densities those of all
+        free variables. Where observations are dependent given the variables (one multivariate
+        normal or Wishart matrix), there is no log likelihood of each.
     TypeError
         When `result` is not a DataTree.
 
     Notes
     -----
-    Draws of VB, ADVI, Pathfinder and Laplace are independent draws of an approximation q, in one
-    chain. Each group is exact at each draw, but ``az.loo``, ``az.compare`` and ``az.psense`` take
-    the draws for draws of the posterior p. ``az.loo`` then estimates how well q, not p, predicts
-    left-out observations, with an error that its Pareto k does not show.
-    ``az.loo_approximate_posterior`` corrects that by the ratios p/q, as long as the attribute
+    Each group is exact at each draw, but ``az.loo``, ``az.compare`` and ``az.psense`` take draws of
+    an approximation (VB, ADVI, Pathfinder, Laplace) for draws of the posterior: ``az.loo`` then
+    estimates how well the approximation predicts left-out observations, with an error that its
+    Pareto k does not show. ``az.loo_approximate_posterior`` corrects that, as long as the attribute
     ``pareto_k`` of the result is below 0.7 (Magnusson et al. 2019, Bayesian leave-one-out
     cross-validation for large data); ``az.compare`` takes its results:
 
@@ -105,9 +97,8 @@ def extend(
     the density of regression weights given their variances is part of the model. ArviZ 1.3 stops
     at a variable named ``alpha`` in ``az.plot_psense_dist``: drop it from the posterior first.
 
-    Time is proportional to the number of draws; log densities cost one evaluation of the model per
-    draw. Memory: the draws times the size of the observed variables, n1 x n1 numbers per draw for
-    the completion models.
+    Cost: one evaluation of the model per draw for log densities; memory for the draws times the
+    size of the observed variables, n1 x n1 numbers per draw for the completion models.
 
     Examples
     --------
@@ -120,7 +111,7 @@ def extend(
     seed = integer_seed(random_seed, "random_seed", "extend")
     named = None if groups is None else check_names(groups, GROUPS, "groups", "extend")
     reasons = {group: _why_not(group, model, result) for group in GROUPS}
-    present = set() if overwrite else set(result.children)
+    present = set(result.children)
     if named is None:
         wanted = [group for group in GROUPS if not reasons[group] and group not in present]
     else:
@@ -160,7 +151,7 @@ def with_groups(result: DataTree, groups: Mapping[str, Dataset]) -> DataTree:
 def check_absent(groups: Iterable[str], present: Iterable[str], owner: str) -> None:
     """Raise ValueError if the result has one of the groups already."""
     if doubled := sorted({*groups} & {*present}):
-        got = f"one with {', '.join(doubled)} (overwrite=True replaces them)"
+        got = f"one with {', '.join(doubled)} (result.drop_nodes({doubled}) leaves them out)"
         raise argument_error("result", owner, "a result without the groups to be added", got)
 
 

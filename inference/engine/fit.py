@@ -8,6 +8,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 from functools import partial
 from inspect import signature
+from math import inf
 from multiprocessing import current_process
 from os import PathLike
 from typing import Any
@@ -17,6 +18,7 @@ from threadpoolctl import threadpool_limits
 from xarray import DataTree
 
 from ...models.declaration import source_of
+from ...models.kernels.completed import CompletedRows
 from ...models.kernels.dask_stack import DaskStack
 from ...user_warnings import numpy_warnings, warn_user
 from ...validation import (
@@ -29,8 +31,7 @@ from ...validation import (
     check_names,
     integer_seed,
 )
-from .applicability import applicable
-from .clock import Clock, can_show, interruptible, outliving_readers
+from .clock import Clock, can_show, interruptible
 from .compilation import (
     check_compile_kwargs,
     compiling_with,
@@ -41,7 +42,7 @@ from .convergence import is_unreliable, k_hat_of, warn_of_poor_approximation
 from .density import log_likelihood as log_likelihood_of
 from .density import why_no_log_likelihood
 from .draws_on_disk import check_store, finish_store
-from .engine import Engine, Run, variables_drawn
+from .engine import Engine, Run, applicable, engines_for, variables_drawn
 from .result import stamp, with_group
 
 __all__ = ["fit"]
@@ -87,55 +88,47 @@ def fit(
         Seed; a Generator advances with each call. The integer used, by default a new one, is the
         attribute ``random_seed`` of the result and repeats it.
     progressbar : bool, default=True
-        Show progress.
+        Show progress, in a terminal or notebook.
     start : DataTree, optional
-        Result of any engine on the same model. Each chain begins at another of its draws, chosen at
-        random; variables without draws there begin as usual. Chains that have found the posterior
-        need less tuning, but four draws of a narrow approximation are hardly dispersed: R-hat may
-        then miss modes that the approximation misses. For Gibbs and for NUTS, but
-        not nutpie's.
+        Result of any engine on the same model: each chain of Gibbs, or of NUTS except nutpie's,
+        begins at another of its draws, chosen at random; variables without draws there begin as
+        usual. Such chains need less tuning, but four draws of a narrow approximation are hardly
+        dispersed: R-hat may then miss modes that the approximation misses.
     var_names : sequence of str, optional
         Variables whose draws are kept. Default: all but the large ones (attribute ``large`` of the
         model), whose means and standard deviations are in the group ``moments``.
     moments : sequence of str, optional
-        Variables whose means and standard deviations are accumulated draw by draw, NaN where the
-        engine knows that they are infinite. Default: the model's list. An empty or shorter list
-        saves the time of forming large matrices.
+        Variables whose means and standard deviations are accumulated draw by draw, NaN where they
+        are known to be infinite. Default: the model's list. A shorter list saves the time of
+        forming large matrices.
     store : path, optional
-        New folder for a zarr store, for runs that do not fit into memory. Kept draws are written
-        there while they are made, and the posterior reads them from there. A killed process loses
-        at most a fiftieth of each chain, and of Exact the draws being made, 128 MB of all variables
-        at once; an error loses nothing. Available for PyMC's NUTS, Gibbs and Exact. Needs the
-        package zarr (extra ``zarr``). With a store, chains run on this machine, not on
-        a Dask cluster.
+        New folder for a zarr store (extra ``zarr``), for PyMC's NUTS, Gibbs and Exact. Kept draws
+        are written there while they are made, and the posterior reads them from there. An error
+        loses none; a killed process at most a fiftieth of each chain, and of Exact 128 MB of draws.
+        Chains run on this machine, not on a Dask cluster.
     log_likelihood : bool, default=True
         Add the group ``log_likelihood``, which ``az.loo`` needs, when the draws of all free
-        variables are kept in memory. It is left out where observations are dependent given the
-        variables (one multivariate normal or Wishart for all): ``az.loo`` would count one
-        observation.
+        variables are kept in memory and observations are independent given the variables; the
+        attribute ``no_log_likelihood`` says why it is missing.
     max_seconds : float, optional
         End the engine after so many seconds, compilation included, and keep its draws or its last
-        iteration. The result then has ``converged`` "no" and the attributes ``ended_by`` and
-        ``note``. The engine completes its current draw or iteration; draws of a variational
-        posterior and log likelihoods are computed afterwards. Compilation is not interrupted.
-        Chains that one process runs in turn share the time; with several processes, chains that
-        wait for one are left out. Laplace uses the Gaussian of L-BFGS at the point reached. Not for
-        SMC, Pathfinder and NUTS by nutpie or numpyro, which cannot be ended between two steps.
+        iteration; log densities are computed afterwards, and compilation is not interrupted.
+        The result has ``converged`` "no" and the attributes ``ended_by`` and ``note``. Chains that
+        one process runs in turn share the time; with several processes, chains that wait for one
+        are left out. Not for SMC, Pathfinder, Laplace and NUTS by nutpie or numpyro, which cannot
+        be ended between two steps.
     completions : int, optional
         For kernels with missing rows (``complete_kernels``): fit the model on the first so many
         draws of the completed kernels, each with `draws`, `tune` and `chains`, and pool the draws;
-        0 for the mean kernels alone, which leaves their uncertainty out. Default: all draws of the
-        completed kernels.
+        0 for the mean kernels alone, which leaves their uncertainty out. Default: all draws.
     blas_threads : int or None, default=1
-        Threads of BLAS while the engine runs in this process; None leaves them unchanged. One
-        thread suits matrices of up to about a thousand rows, for which the threads' overhead
-        exceeds the work. Chains in separate processes share the cores.
+        Threads of BLAS while the engine runs in this process; None leaves them unchanged. For
+        matrices of up to about a thousand rows, threads cost more than they save.
     compile_kwargs : dict, optional
         As in ``pm.sample``, with the key ``mode``: the PyTensor mode, or its name, that compiles
-        graphs. By default numba compiles graphs that are likely to be evaluated more than 10,000
-        times, in up to half a minute: the densities of NUTS (untuned trajectories are long), of
-        Pathfinder and, except in short runs, of SMC and ADVI. NumPy evaluates all other graphs node
-        by node.
+        graphs. By default numba compiles, in up to half a minute, what is likely to be evaluated
+        more than 10,000 times: the densities of NUTS, of Pathfinder and, except in short runs, of
+        SMC and ADVI. NumPy evaluates all other graphs node by node.
     **sampler_options
         Further arguments of ``pm.sample`` (``initvals``, ``callback``, ``trace``, ...) or
         ``pm.sample_smc``, for the engines of kind "mcmc"; unknown arguments raise ValueError.
@@ -159,12 +152,12 @@ def fit(
     ------
     ValueError
         When the engine does not apply to the model (the message names the engines that do), when a
-        setting or a number is out of range, and when `max_seconds` ended the engine before a chain
-        was tuned or a path was finished.
+        setting or a number is out of range, and when `max_seconds` ended the engine before it had
+        a result.
     RuntimeError
-        When no chain could be sampled on a Dask cluster. If some could, a warning and the attribute
-        ``note`` name the failed ones. And when processes that do not fork (Windows) cannot import
-        the main program again: what it does belongs under ``if __name__ == "__main__":``.
+        When no chain could be sampled on a Dask cluster (failed chains beside others are named by a
+        warning and the attribute ``note``), and when processes that do not fork cannot import the
+        main program again: what it does belongs under ``if __name__ == "__main__":``.
     KeyboardInterrupt
         When Ctrl-C ended the engine before it had a result. Later, Ctrl-C gives the result so far,
         with ``converged`` "no" and ``ended_by`` "interrupt".
@@ -212,15 +205,20 @@ def fit(
         *(var_names, moments, store),
         sampler_options,
         mode=check_compile_kwargs(compile_kwargs, "fit"),
-        clock=Clock(max_seconds),
+        clock=Clock(max_seconds or inf),
         log_likelihood=log_likelihood,
         start=start,
     )
     _check_sampler_options(sampler_options, engine, model)
     fit_one = partial(_fit_one, engine=engine, blas_threads=blas_threads)
-    result = fit_each_completion(fit_one, model, run, completions)
+    completed = isinstance(source_of(model), CompletedRows)
+    if completed or completions is not None:
+        result = fit_each_completion(fit_one, model, run, completions)
+    else:
+        result = fit_one(model, run)
     if engine.kind == "vb" and is_unreliable(k_hat := k_hat_of(result)):
-        warn_of_poor_approximation(engine.name, k_hat, _samplers(model))
+        samplers = [each.name for each in engines_for(model) if each.kind in ("exact", "mcmc")]
+        warn_of_poor_approximation(engine.name, k_hat, samplers)
     return result
 
 
@@ -228,20 +226,11 @@ def _check_sampler_options(options: Mapping[str, Any], engine: Engine, model: pm
     """Raise ValueError unless the engine's sampler takes every option; PyMC's NUTS ignores some."""
     settings, known = [*engine.settings_on(model)], engine.sampler_arguments()
     own = signature(fit).parameters.keys() - {"model", "engine", "sampler_options"}
-    for name, value in options.items():
-        if name in settings:
-            where = f"given to the engine, {engine.name}({name}=...)"
-            raise argument_error(name, "fit", where, repr(value))
-        if name in known:
-            continue
+    for name in options.keys() - (known - {*settings}):
         near = next(iter(get_close_matches(name, [*settings, *own, *known], n=1)), "")
         nearest = f"the setting {engine.name}({near}=...)" if near in settings else repr(near)
-        if not known:
-            hint = f" Did you mean {nearest}?" if near else ""
-            raise ValueError(f"fit() got an unexpected argument {name!r} for {engine.name}.{hint}")
-        hint = f" (the nearest is {nearest})" if near else ""
-        rule = f"one that fit or the sampler of {engine.name} knows"
-        raise argument_error(name, "fit", rule, f"{name!r}{hint}")
+        hint = f" Did you mean {nearest}?" if near else ""
+        raise ValueError(f"fit() got an unexpected argument {name!r} for {engine.name}.{hint}")
 
 
 def _fit_one(model: pm.Model, run: Run, engine: Engine, blas_threads: int | None) -> DataTree:
@@ -257,7 +246,6 @@ def _fit_one(model: pm.Model, run: Run, engine: Engine, blas_threads: int | None
     begun = time.perf_counter()
     with (
         interruptible(engine.name, run.clock),
-        outliving_readers(),
         threadpool_limits(blas_threads, user_api="blas"),
         numpy_warnings(),
         compiling_with(run.mode or python_mode()),
@@ -286,17 +274,6 @@ def _fit_one(model: pm.Model, run: Run, engine: Engine, blas_threads: int | None
     if run.store is not None:
         finish_store(run.store, result.attrs)
     return result
-
-
-def _samplers(model: pm.Model) -> list[str]:
-    """Names of the engines that draw from the model's posterior, independent draws first."""
-    every = sorted(Engine.registry.values(), key=lambda cls: cls.name)
-    return [
-        cls.name
-        for kind in ("exact", "mcmc")
-        for cls in every
-        if cls.kind == kind and cls().why_not(model) is None
-    ]
 
 
 def _add_log_likelihood(tree: DataTree, model: pm.Model) -> str | None:

@@ -12,12 +12,11 @@ from pymc.util import is_transformed_name
 from scipy.linalg import cholesky
 from xarray import Dataset, DataTree
 
-from .applicability import coordinates
 from .compilation import python_mode
 from .convergence import pareto_k
 from .density import Densities, compile_densities, compile_deterministics, density_dataset
 from .draws_on_disk import DrawsOnDisk
-from .engine import Run
+from .engine import Run, coordinates
 from .moments import RunningMoments, finite_moments, moments_dataset
 from .outputs import Moments
 from .result import draws_to_tree, with_group

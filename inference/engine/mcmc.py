@@ -3,43 +3,28 @@
 import logging
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext, suppress
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import dataclass
 from importlib.util import find_spec
 from inspect import Parameter, signature
 from math import inf
-from multiprocessing.context import BaseContext
 from typing import Any, ClassVar, Literal, override
 
 import numpy as np
 import pymc as pm
+from numpy.typing import NDArray
+from pymc.model.core import ValueGradFunction
 from pymc.sampling.mcmc import STEP_METHODS
-from pymc.sampling.parallel import _cpu_count, _initialize_multiprocessing_context
 from pymc.step_methods.hmc.base_hmc import BaseHMC
 from xarray import DataTree
 
 from ...numerics.compiled import numba_compiles
 from ...validation import Count, CountOrZero, Fraction, Positive, argument_error
-from .applicability import discrete_variables, too_large
-from .chains_on_dask import has_workers, sample_on_workers
-from .clock import EndOfTime
-from .compilation import compiling_with, mode_worth
-from .convergence import is_monitored, judge_chains
-from .draws_on_disk import DrawsOnDisk
-from .engine import Engine, Kind, Run
-from .moments import EachDraw, MomentsOfChains, moments_of_draws
+from .chains import has_workers, mean_and_spread, run_chains, sample_on_workers
+from .engine import Engine, Kind, Run, discrete_variables, too_large
+from .mode import curvature
 from .paper import Algorithm, Paper, PaperEngine
-from .result import with_group
-from .start import curvature_at, initial_values
 
-__all__ = [
-    "NUTS",
-    "Gibbs",
-    "check_main_guard",
-    "keywords_of",
-    "make_lean",
-]
+__all__ = ["NUTS", "Gibbs", "curvature_at", "keywords_of"]
 
 # Arguments of `fit` itself, and arguments with which `fit` could not make a result.
 _TAKEN = frozenset(
@@ -76,157 +61,32 @@ _OF_NUTS = keywords_of(pm.NUTS.__init__, BaseHMC.__init__) - {
     *("vars", "blocked", "potential", "rng", "initial_point")
 }
 
-# Arguments that clash with a given mass matrix: those of `pm.sample`, `pm.NUTS` and numpyro.
-_OF_MASS_MATRIX = frozenset(
-    {"init", "scaling", "is_cov", "inverse_mass_matrix", "dense_mass", "adapt_mass_matrix"}
-)
+# Arguments of `pm.sample` that clash with a mass matrix that is already there.
+_OF_MASS_MATRIX = frozenset({"init", "nuts"})
 
 
-def _run_chains(model: pm.Model, run: Run, *, callbacks: bool = True, **options: Any) -> DataTree:
-    """Run `pm.sample`; keep the run's variables and the moments of streamed variables.
+# Least curvature, in inverse squares of the result's standard deviations: variances are at most
+# a million times the result's, which may be far too narrow (mean-field VB).
+LEAST = 1e-6
 
-    Samplers without callbacks keep the streamed variables' draws until their moments are known.
 
-    Interrupted chains are kept as PyMC keeps them, in memory and in a store: as many chains, cut to
-    the shortest of them, as give the most draws, numbered from 0. The moments use all draws.
+def curvature_at(
+    start: DataTree, model: pm.Model, run: Run
+) -> tuple[NDArray, NDArray, ValueGradFunction]:
+    """Minus the Hessian of the log density, made positive definite; its inverse; the density.
+
+    The Hessian is that at the mean of the result's draws, in unconstrained coordinates. Directions
+    of negative curvature have its absolute value. 2 D gradients and O(D^3).
     """
-    if run.start is not None:
-        if "initvals" in run.sampler_options:
-            raise ValueError("fit takes either 'start' or 'initvals', not both.")
-        options["initvals"] = initial_values(run.start, model, run.chains, run.rng(2))
-        # PyMC would move the points at random by up to 1 in each unconstrained coordinate.
-        own_matrix = options.get("nuts_sampler") == "pymc" and "step" not in options
-        if own_matrix and "init" not in run.sampler_options:
-            options["init"] = "adapt_diag"
-    clash = sorted(options.keys() & run.sampler_options.keys())
-    if clash:
-        raise ValueError(f"The engine itself sets {', '.join(map(repr, clash))} of pm.sample.")
-    user = dict(run.sampler_options)
-    for given in (options, user):
-        if run.chain is not None and isinstance(given.get("initvals"), list | tuple):
-            given["initvals"] = [given["initvals"][run.chain]]
-    kept, streamed = run.kept(model), run.streamed(model)
-    recorded = kept if callbacks else [*dict.fromkeys([*kept, *streamed])]
-    moments = MomentsOfChains(streamed) if streamed and callbacks else None
-    store, each_draw = None, []
-    if moments is not None:
-        each_draw.append(EachDraw(model, streamed, moments.update))
-    if run.store is not None:
-        if not callbacks:
-            raise ValueError("Only PyMC's own samplers write draws to a store: use backend='pymc'.")
-        store = DrawsOnDisk(run.store, model, kept, len(run.numbers), run.draws)
-        each_draw.append(EachDraw(model, kept, store.append))
-        recorded = [_smallest(model)]
-    if set(recorded) != {str(v.name) for v in (*model.free_RVs, *model.deterministics)}:
-        options["var_names"] = recorded
-        # PyMC's convergence checks need a recorded free variable.
-        if not {rv.name for rv in model.free_RVs} & set(recorded):
-            user.setdefault("compute_convergence_checks", False)
-    if is_monitored(run):
-        user["compute_convergence_checks"] = False
-    if callbacks:
-        at_once = _processes(run)
-        if at_once > 1:
-            check_main_guard(user.get("mp_ctx"))
-        end = EndOfTime(run.clock, len(run.numbers), in_turn=at_once == 1)
-        options["callback"] = _one_by_one(*each_draw, user.pop("callback", None), end)
-    with (
-        model,
-        # The graph of the recorded variables is evaluated once per draw.
-        compiling_with(run.mode or mode_worth(run.chains * (run.tune + run.draws))),
-        store or nullcontext(),
-        run.clock.explained("for at least one draw after tuning: raise it, or lower tune"),
-    ):
-        tree = pm.sample(
-            run.draws,
-            tune=run.tune,
-            chains=len(run.numbers),
-            cores=run.cores,
-            random_seed=run.random_seed if run.chain is None else _generator(run, run.chain),
-            progressbar=run.progressbar,
-            compile_kwargs=run.compile_kwargs(inf),
-            **options,
-            **user,
-        )
-    if store is not None:
-        with_group(tree, "posterior", store.dataset())
-    if moments is not None and moments.chains:
-        with_group(tree, "moments", moments.dataset(model))
-    else:
-        make_lean(tree, model, run)
-    if run.chain is None:
-        judge_chains(tree, model, run)
-    return tree
-
-
-def _one_by_one(*callbacks: Callable[..., None] | None) -> Callable[..., None]:
-    """Make one callback of `pm.sample` from several."""
-
-    def callback(trace: Any, draw: Any) -> None:
-        for each in filter(None, callbacks):
-            each(trace=trace, draw=draw)
-
-    return callback
-
-
-@cache
-def check_main_guard(mp_ctx: BaseContext | str | None = None) -> None:
-    """Raise RuntimeError unless new processes can import the main program.
-
-    Where processes do not fork they import it again, and a program without a guard then begins a
-    fit of its own, which fails. PyMC would wait for ever for such a process to read the model.
-    """
-    context = _initialize_multiprocessing_context(mp_ctx, quiet=True)
-    if context.get_start_method() == "fork":
-        return
-    trial = context.Process(daemon=True)
-    # Within such a program's second run, multiprocessing itself refuses to begin a process.
-    with suppress(RuntimeError):
-        trial.start()
-        trial.join()
-    if trial.exitcode != 0:
-        raise RuntimeError(
-            "This fit runs in processes that import the main program again, and the program cannot "
-            "be imported again. Put what it does under a guard,\n\n"
-            '    if __name__ == "__main__":\n'
-            "        result = kz.fit(...)\n\n"
-            "or, for engines with chains, pass cores=1."
-        )
-
-
-def _generator(run: Run, first: int) -> np.random.Generator:
-    """Make the generator for chains from this number on: PyMC spawns one for each chain."""
-    rng = np.random.default_rng(run.random_seed)
-    rng.spawn(first)
-    return rng
-
-
-def _processes(run: Run) -> int:
-    """Chains that run at once: `cores`, or PyMC's default."""
-    return min(run.cores or min(4, max(1, _cpu_count())), len(run.numbers))
-
-
-def chains_in_turn(run: Run) -> int:
-    """Chains that one process runs, one after the other."""
-    return -(-run.chains // _processes(run))
-
-
-def _smallest(model: pm.Model) -> str:
-    """Name of the free variable that takes the least memory."""
-    point = model.initial_point()
-    return min(
-        (str(rv.name) for rv in model.free_RVs),
-        key=lambda name: np.size(point[model.rvs_to_values[model[name]].name]),
-    )
-
-
-def make_lean(tree: DataTree, model: pm.Model, run: Run) -> None:
-    """Drop the draws that the run does not keep; add the moments of the streamed variables."""
-    posterior = tree["posterior"].to_dataset()
-    if streamed := run.streamed(model):
-        with_group(tree, "moments", moments_of_draws(model, posterior[streamed]))
-    if dropped := set(posterior.data_vars) - set(run.kept(model)):
-        with_group(tree, "posterior", posterior.drop_vars(dropped))
+    x, spread = mean_and_spread(start, model)
+    density = model.logp_dlogp_function(ravel_inputs=True, **run.compile_kwargs(inf))
+    density.trust_input = True
+    hessian = curvature(lambda x: density([x], extra_vars={})[1], x, run)
+    size, directions = np.linalg.eigh(-hessian * np.outer(spread, spread))
+    size = np.maximum(np.abs(size), LEAST)
+    precision = (directions * size) @ directions.T / np.outer(spread, spread)
+    covariance = (directions / size) @ directions.T * np.outer(spread, spread)
+    return precision, covariance, density
 
 
 @dataclass(frozen=True)
@@ -236,9 +96,8 @@ class NUTS(Engine):
     Parameters
     ----------
     backend : {"pymc", "nutpie", "numpyro"}, default="pymc"
-        Implementation. PyMC's own default would depend on the installed packages. numpyro runs on
-        the device that JAX finds, a GPU before the processor; the attribute ``device`` of the
-        result names it.
+        Implementation. numpyro runs on the device that JAX finds, a GPU before the processor; the
+        attribute ``device`` of the result names it.
     target_accept : float, default=0.9
         Target of the step-size adaptation, between 0 and 1.
     max_treedepth : int, default=10
@@ -248,12 +107,7 @@ class NUTS(Engine):
         minus the Hessian of the log density at the mean of the draws of ``fit(..., start=)``:
         dense, and fixed. It takes 2 D gradients for D coordinates, and each step O(D^2).
         Trajectories are much shorter where coordinates are strongly correlated, as with many more
-        objects than columns of features. Not with nutpie.
-
-    Notes
-    -----
-    With a progress bar, a message precedes the compilation of the gradient by numba, for PyMC's
-    implementation and for the curvature.
+        objects than columns of features. Not with nutpie, nor with further arguments of NUTS.
 
     Examples
     --------
@@ -330,7 +184,7 @@ class NUTS(Engine):
             if self.mass_matrix == "curvature":
                 tree = self._sample_by_curvature(model, run, options)
             else:
-                tree = _run_chains(
+                tree = run_chains(
                     model, run, callbacks=own, nuts_sampler=self.backend, nuts=options
                 )
         if self.backend == "numpyro":
@@ -346,27 +200,20 @@ class NUTS(Engine):
                 "NUTS(mass_matrix='curvature') takes the curvature at another result: give fit a "
                 "start, for example start=kz.fit(model, 'vb')."
             )
-        given = dict(run.sampler_options)
-        further = dict(given.pop("nuts", {}))
-        further |= {name: given.pop(name) for name in _OF_NUTS & given.keys()}
-        for name in _OF_MASS_MATRIX & {*given, *further}:
+        for name in (_OF_NUTS | _OF_MASS_MATRIX) & run.sampler_options.keys():
             rule = "left out with mass_matrix='curvature'"
-            raise argument_error(name, "fit", rule, repr((given | further)[name]))
-        if clash := sorted(further.keys() & {*options, "max_treedepth", "max_tree_depth"}):
-            raise ValueError(f"NUTS itself sets {', '.join(map(repr, clash))}: see kz.NUTS.")
-        options |= further
+            raise argument_error(name, "fit", rule, repr(run.sampler_options[name]))
         with run.clock.explained("for the curvature, 2 gradients per coordinate"):
             precision, covariance, density = curvature_at(run.start, model, run)
-        run = replace(run, sampler_options=given)
         if self.backend == "pymc":
             step = pm.NUTS(model=model, scaling=precision, logp_dlogp_func=density, **options)
-            return _run_chains(model, run, step=step, nuts_sampler="pymc")
+            return run_chains(model, run, step=step, nuts_sampler="pymc")
         options |= {
             "inverse_mass_matrix": covariance,
             "dense_mass": True,
             "adapt_mass_matrix": False,
         }
-        return _run_chains(model, run, callbacks=False, nuts_sampler=self.backend, nuts=options)
+        return run_chains(model, run, callbacks=False, nuts_sampler=self.backend, nuts=options)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -474,4 +321,4 @@ class Gibbs(PaperEngine[Sequence[Any]]):
         if has_workers(run):
             return sample_on_workers(self, model, run)
         steps = self.implement(model, run)
-        return _run_chains(model, run, step=list(steps))
+        return run_chains(model, run, step=list(steps))

@@ -1,6 +1,5 @@
 """Search for a mode of a declaration by gradients, the curvature and the Laplace approximation."""
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,12 +12,11 @@ from pymc.blocking import DictToArrayBijection
 from pymc.pytensorf import join_nonshared_inputs
 from pytensor.gradient import grad
 from pytensor.tensor import TensorVariable
-from scipy.optimize import LbfgsInvHessProduct, OptimizeResult, minimize
+from scipy.optimize import OptimizeResult, minimize
 from xarray import DataTree
 
 from ...validation import Count
-from .applicability import discrete_variables, too_large
-from .engine import Engine, Kind, Run
+from .engine import Engine, Kind, Run, discrete_variables, too_large
 from .independent import constrained_draws, gaussian_result, lower_factor
 from .outputs import ModeOutput
 
@@ -50,8 +48,6 @@ def curvature(gradient: Callable[[NDArray], NDArray], x: NDArray, run: Run) -> N
 
 Space = Literal["constrained", "unconstrained"]
 
-# Usual number of iterations of a search.
-USUAL = 200
 # Largest gradient at a point that counts as a mode found in double precision.
 GRADIENT_BOUND = 1e-2
 # Number of steps from which L-BFGS approximates the curvature.
@@ -62,8 +58,7 @@ MEMORY = 30
 class Mode:
     """Last point of a search for a mode, in unconstrained coordinates.
 
-    `negative_log_density` is the minimised function x -> (value, gradient); `path` has the last
-    points of the search with its gradients, from which L-BFGS approximates the curvature.
+    `negative_log_density` is the minimised function x -> (value, gradient).
     """
 
     x: NDArray
@@ -71,24 +66,11 @@ class Mode:
     history: NDArray
     gradient: NDArray
     negative_log_density: Callable[[NDArray], tuple[float, NDArray]]
-    path: list[tuple[NDArray, NDArray]]
 
     @property
     def found(self) -> bool:
         """Whether the gradient vanishes at the point."""
         return bool(np.abs(self.gradient).max() <= GRADIENT_BOUND)
-
-    def covariance_of_path(self) -> NDArray:
-        """Inverse Hessian (D, D) by L-BFGS; raise ValueError if no step has positive curvature."""
-        points, gradients = (np.array(parts) for parts in zip(*self.path, strict=True))
-        steps, changes = np.diff(points, axis=0), np.diff(gradients, axis=0)
-        convex = (steps * changes).sum(1) > 0
-        if not convex.any():
-            raise ValueError("The search for the mode has not met any positive curvature.")
-        steps, changes = steps[convex], changes[convex]
-        # Directions that the search has not explored get the variance of its last step.
-        scale = (steps[-1] @ changes[-1] / (changes[-1] @ changes[-1])) ** 0.5
-        return scale**2 * LbfgsInvHessProduct(steps / scale, changes * scale).todense()
 
 
 def find_mode(model: pm.Model, run: Run, space: Space, max_iterations: int) -> Mode:
@@ -100,30 +82,18 @@ def find_mode(model: pm.Model, run: Run, space: Space, max_iterations: int) -> M
         model, jacobian=space == "unconstrained", random_seed=run.random_seed
     )
     start = start + run.rng().uniform(-0.5, 0.5, size=start.shape)
-    value, gradient = negative_log_density(start)
-    last, history = start, [-value]
-    path = deque([(start, gradient)], maxlen=MEMORY + 1)
-    seen = path[0]
-
-    def objective(x: NDArray) -> tuple[float, NDArray]:
-        nonlocal seen
-        value, gradient = negative_log_density(x)
-        seen = x.copy(), gradient.copy()
-        return value, gradient
-
-    with run.track(None, "Mode", usual=USUAL) as bar:
+    last, history = start, [-negative_log_density(start)[0]]
+    with run.track(None, "Mode") as bar:
 
         def report(intermediate_result: OptimizeResult) -> None:
             nonlocal last
             last = intermediate_result.x
-            if np.array_equal(seen[0], last):
-                path.append(seen)
             history.append(-float(intermediate_result.fun))
             bar.advance(log_density=history[-1])
 
         with suppress(KeyboardInterrupt):
             last = minimize(
-                objective,
+                negative_log_density,
                 start,
                 jac=True,
                 method="L-BFGS-B",
@@ -139,7 +109,7 @@ def find_mode(model: pm.Model, run: Run, space: Space, max_iterations: int) -> M
     value, gradient = negative_log_density(last)
     # The first value is that of the start; keep it only if there was no iteration.
     climbed = np.array(history[1:] or history)
-    return Mode(last, -value, climbed, -gradient, negative_log_density, [*path])
+    return Mode(last, -value, climbed, -gradient, negative_log_density)
 
 
 def compile_objective(
@@ -206,8 +176,7 @@ class Laplace(Engine):
     Notes
     -----
     The curvature is a central difference of the gradient: O(D) gradients and one Cholesky
-    factorisation, O(D^3). If the time is over before, the Gaussian is at the point reached, with
-    the covariance of L-BFGS from the steps of the search, as in Pathfinder.
+    factorisation, O(D^3).
 
     Examples
     --------
@@ -225,25 +194,19 @@ class Laplace(Engine):
         return 2_000
 
     @override
+    def why_no_time_limit(self) -> str | None:
+        return "it has no result before the curvature is complete: lower max_iterations"
+
+    @override
     def why_not(self, model: pm.Model) -> str | None:
         return discrete_variables(model) or too_large(model)
 
     @override
     def run(self, model: pm.Model, run: Run) -> DataTree:
         mode = find_mode(model, run, "unconstrained", self.max_iterations)
-        precision = None
-        if not run.clock.ended:
-            with suppress(KeyboardInterrupt):
-                precision = curvature(lambda x: mode.negative_log_density(x)[1], mode.x, run)
-        if precision is None:
-            with run.clock.explained("for a few iterations of the search for the mode"):
-                covariance = mode.covariance_of_path()
-        else:
-            root = lower_factor(precision, self.name)
-            covariance = np.linalg.solve(root.T, np.linalg.solve(root, np.eye(len(root))))
+        precision = curvature(lambda x: mode.negative_log_density(x)[1], mode.x, run)
+        root = lower_factor(precision, self.name)
+        covariance = np.linalg.solve(root.T, np.linalg.solve(root, np.eye(len(root))))
         tree = gaussian_result(model, run, mode.x, lower_factor(covariance, self.name))
         tree.attrs["converged"] = "yes" if mode.found else "no"
-        if precision is None:
-            where = "at the mode" if mode.found else "where the search for the mode was"
-            tree.attrs["note"] = f"The Gaussian is {where}; its covariance is that of L-BFGS."
         return tree

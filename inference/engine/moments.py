@@ -152,11 +152,9 @@ def pooled(moments: Dataset) -> Dataset:
 def rhat_of_moments(moments: Dataset) -> Dataset:
     """R-hat of Gelman and Rubin (1992), from means and standard deviations by chain.
 
-    The chains are not split and the draws not ranked, for which draws would be needed: chains that
-    drift together, that differ in their tails alone, or whose moments are infinite are not seen.
-    NaN for constants and where no chain has moments; infinite for chains that do not move and stand
-    apart, and where some chains have no moments. Of thousands of entries with few draws, the
-    largest is above 1.01 by chance.
+    It does not see chains that drift together or that differ in their tails alone. NaN for
+    constants and where no chain has moments; infinite for chains that do not move and stand apart,
+    and where some chains have no moments.
     """
     draws = moments["draws"].min().item()
     names = [name.removesuffix("_sd") for name in map(str, moments) if name.endswith("_sd")]

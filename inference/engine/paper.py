@@ -16,9 +16,8 @@ from xarray import Dataset, DataTree
 
 from ...models.declaration import Declaration, family
 from ...user_warnings import numpy_warnings
-from ...validation import argument_error, check_arguments, check_name
-from .applicability import dask_kernels, setting_of_no_use
-from .engine import Engine, Run
+from ...validation import check_arguments, check_name
+from .engine import Engine, Run, dask_kernels, setting_of_no_use
 from .outputs import ExactOutput, ModeOutput, PointOutput, VariationalOutput
 
 __all__ = [
@@ -30,7 +29,6 @@ __all__ = [
     "identified",
     "log_evidence",
     "papers_of",
-    "variance_explained",
 ]
 
 
@@ -76,21 +74,18 @@ class Paper:
         `VariationalOutput`, a `PointOutput` and a `ModeOutput`.
     predict : callable, optional
         (model, result, kernels_new, *, keep_draws, ...) -> Dataset, for `predict`; further keyword
-        arguments with defaults are options of `predict` on this model. `kernels_new` is what the
-        user passed: ``stack_of_new_objects(model, kernels_new)`` of ``predictions_by_draw`` checks
-        and aligns it. A function that loops over the draws takes `progressbar`, gets only the draws
-        that the user asked for, and reads them in blocks, so that its work arrays are of bounded
-        size. One that takes ``random_seed=None`` gets a seed if the user asks for `extend`, and
-        then adds draws of the observed variable of new objects, under its name in the model. The
-        moments in `result` are pooled over chains, weighted by their numbers of draws.
+        arguments with defaults are options of `predict` on this model.
+        ``stack_of_new_objects(model, kernels_new)`` checks and aligns what the user passed. A
+        function that loops over the draws takes `progressbar`, gets only the draws that the user
+        asked for, and reads them in blocks. One that takes ``random_seed=None`` gets a seed if the
+        user asks for `extend`, and then adds draws of the observed variable of new objects, under
+        its name in the model. The moments in `result` are pooled over chains.
     identified : callable, optional
         (result, variant) -> Dataset of the quantities that the data identify, for `identified`.
     identified_reads : sequence of str, optional
         Variables whose draws `identified` needs.
     log_evidence : callable, optional
         (model) -> float, for `log_evidence`.
-    variance_explained : callable, optional
-        (result, owner) -> Dataset, for `kz.scores.variance_explained`.
     scale : str
         Name of the argument that scales the regressors, for `select`.
     path : callable, optional
@@ -112,7 +107,6 @@ class Paper:
     identified: Callable[[DataTree, str], Dataset] | None = None
     identified_reads: Sequence[str] = ()
     log_evidence: Callable[[Any], float] | None = None
-    variance_explained: Callable[[DataTree, str], Dataset] | None = None
     scale: str = ""
     path: Callable[[Any, Sequence[float]], Iterator[Callable[..., Any]]] | None = None
 
@@ -149,11 +143,10 @@ def papers_of(model_type: type[pm.Model]) -> list[Paper]:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class PaperEngine[Output](Engine):
-    """An engine that calls a function of the model's paper.
+    """An engine that calls a function of the model's paper, or of its nearest ancestor's.
 
     The fields of a subclass are the settings of all papers. A setting that keeps its field's
-    default takes that of the paper's function. A model gets the applicable algorithm of its own
-    type or else of its nearest ancestor.
+    default takes that of the paper's function.
     """
 
     @staticmethod
@@ -205,13 +198,7 @@ class PaperEngine[Output](Engine):
         return None if None in reasons else reasons[0]
 
     def implement(self, model: pm.Model, run: Run) -> Output:
-        """Call the paper's function for the model with this engine's settings.
-
-        Raises
-        ------
-        ValueError
-            For settings that the function does not take.
-        """
+        """Call the paper's function for the model; ValueError for settings it does not take."""
         verdicts, owner = self.verdicts(model), f"{self.name} on {type(model).__name__}"
         algorithm = next(each for each, reason in verdicts if reason is None)
         for setting in self.given:
@@ -264,8 +251,7 @@ def log_evidence(model: pm.Model) -> float:
 def identified(result: DataTree, model: pm.Model | None = None) -> Dataset:
     """Quantities (chain, draw, ...) of a result on which its model's engines must agree.
 
-    A saved result can be compared without its model, because its attributes name the model. Without
-    a paper's function, or without the draws that the function reads, these are all posterior
+    Without a paper's function, or without the draws that it reads, these are all posterior
     variables.
 
     Parameters
@@ -278,80 +264,13 @@ def identified(result: DataTree, model: pm.Model | None = None) -> Dataset:
     if "posterior" not in result.children:
         return Dataset()
     posterior = result["posterior"].to_dataset()
-    name = family(model) if model is not None else result.attrs.get("family", "")
-    variant = (
-        getattr(model, "variant", "") if model is not None else result.attrs.get("variant", "")
-    )
+    if model is None:
+        name, variant = result.attrs.get("family", ""), result.attrs.get("variant", "")
+    else:
+        name, variant = family(model), getattr(model, "variant", "")
     for paper in PAPERS.values():
         if paper.model.__name__ != name or paper.identified is None:
             continue
         if set(paper.identified_reads) <= set(posterior.data_vars):
             return paper.identified(result, variant)
     return posterior
-
-
-OWNER = "variance_explained"
-
-
-@numpy_warnings()
-def variance_explained(result: DataTree) -> Dataset:
-    r"""Part of the variance of a regression's targets that each kernel explains, at each draw.
-
-    With the contributions :math:`f_k = \beta_k K_k \alpha` of the kernels to the responses of the
-    training objects, :math:`f = \sum_k f_k` and noise of precision :math:`\gamma`, kernel k
-    explains
-
-    .. math:: R^2_k = \frac{\mathrm{Cov}(f_k, f)}{\mathrm{Var}(f) + 1/\gamma},
-
-    where covariance and variance are over the training objects. The kernels add up to the Bayesian
-    :math:`R^2` of Gelman et al. (2019).
-
-    Parameters
-    ----------
-    result : DataTree
-        Result of `fit` on a `CompositeKernelRegression`, with draws of alpha.
-
-    Returns
-    -------
-    Dataset
-        ==================  ========================  ==========================================
-        explained           chain, draw, kernel       part of the variance, by kernel
-        total               chain, draw               their sum, between 0 and 1
-        ==================  ========================  ==========================================
-
-        Both have the dim output before kernel if the targets have it. ``az.summary`` gives means
-        and intervals.
-
-    Raises
-    ------
-    ValueError
-        For a result of another model, and for one without draws of alpha (``collapsed=True``).
-
-    Notes
-    -----
-    A kernel's part is negative where it takes back what others contribute, and kernels that say the
-    same share what they explain in ways that the data do not determine: intervals show it. Draws of
-    VB are too sure of it where they are too sure of the weights.
-
-    Blocks of draws are read one after the other: O(draws K N M) time for each output, memory for a
-    block.
-
-    References
-    ----------
-    A. Gelman, B. Goodrich, J. Gabry and A. Vehtari (2019), R-squared for Bayesian regression
-    models, The American Statistician 73, equation 3, with the model's noise variance.
-
-    Examples
-    --------
-    >>> model = kz.CompositeKernelRegression(kernels(X_train), response)
-    >>> explained = kz.scores.variance_explained(kz.fit(model, "gibbs", random_seed=1))
-    >>> az.summary(explained)
-    """
-    family = result.attrs.get("family", "") if isinstance(result, DataTree) else ""
-    functions = {p.model.__name__: p.variance_explained for p in PAPERS.values()}
-    function = functions.get(family)
-    if function is None:
-        got = f"one of {family}" if family else f"a {type(result).__name__} of no model"
-        rule = f"a result of fit on {', '.join(name for name, known in functions.items() if known)}"
-        raise argument_error("result", OWNER, rule, got)
-    return function(result, OWNER)

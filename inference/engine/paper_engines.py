@@ -14,9 +14,8 @@ from xarray import DataTree
 
 from ...user_warnings import warn_user
 from ...validation import Count, CountOrZero, Positive, PositiveOrInf
-from .applicability import discrete_variables
 from .convergence import convergence_of_ascent, pareto_k
-from .engine import Kind, Run
+from .engine import Kind, Run, discrete_variables
 from .independent import independent_draws
 from .mode import Space, search_by_gradients
 from .outputs import ExactOutput, ModeOutput, PointOutput, VariationalOutput
@@ -86,27 +85,25 @@ class VB(PaperEngine[VariationalOutput]):
     remaining : float, optional
         `MultinomialProbit` and composite kernels: a start does not end before the estimated
         remaining increase of its objective, in nats, is at most this. The estimate assumes that
-        increases keep shrinking at the present rate; it needs 7 iterations, and is rough where
-        iterations are accelerated. With inf only `tolerance` counts. Default: 0.01; for
-        `MultinomialProbit` 0.01 max(1, N max(C - 1, 2) / 200) for N objects of C classes.
+        increases keep shrinking at the present rate, and needs 7 iterations. With inf only
+        `tolerance` counts. Default: 0.01; for `MultinomialProbit` 0.01 max(1, N max(C - 1, 2) /
+        200) for N objects of C classes.
     starts : int, optional
         `MultinomialProbit` and composite kernels: number of starts, which differ in the initial
-        kernel weights: uniform, each kernel alone, random. The start with the highest objective
-        wins. If there are more kernels than starts, the kernels with the highest objective after
-        one iteration alone are taken. Default: uniform and each kernel alone, at most 8, and
-        uniform only for more than 16 kernels. The default starts compete: the better half
-        continues after 16 iterations, half of these after 32, until one is left. Known weights need
-        one start only.
+        kernel weights: uniform, each kernel alone (if there are more kernels than starts, those
+        with the highest objective after one iteration), random. The start with the highest
+        objective wins; known weights need one. Default: uniform and each kernel alone, at most 8,
+        and uniform only for more than 16 kernels; these compete: the better half continues after 16
+        iterations, half of these after 32, until one is left.
     batch : int, optional
         `MultinomialProbit`: number of objects whose utilities are updated before all other factors
-        are. `CompositeKernelClassification`: the same of the points xi. An iteration is then a pass
-        over all batches. For very many objects: a few passes come near the answer
-        (``VB(batch=2000, max_iterations=3)``). Iterations are not accelerated, and starts compete
-        from the first pass on. Default: all objects.
+        are; `CompositeKernelClassification`: the same of the points xi. An iteration is then a pass
+        over all batches. For very many objects, a few passes come near the answer
+        (``VB(batch=2000, max_iterations=3)``). Iterations are not accelerated. Default: all
+        objects.
     begin : {"zero", "random"}, optional
         `MultinomialProbit`: scores for the first utilities of every start: "zero" (the default),
-        or the scores of random regressors, scaled to variance one. Random scores can lead to other
-        maxima of the bound.
+        or those of random regressors, scaled to variance one, which can lead to other maxima.
 
     Notes
     -----
@@ -246,10 +243,9 @@ BY_GRADIENTS = Algorithm(search_by_gradients, unless=discrete_variables)
 class MAP(PaperEngine[ModeOutput]):
     """Mode of a density of the declaration: the paper's own algorithm, or a search by gradients.
 
-    The result holds the point in ``point`` and, as a single draw, in ``posterior``, and the
-    objective by start and iteration in ``trajectory``. There, ``beta_of_start`` holds the final
-    weights of each start, for models with learned weights. ``sample_stats`` holds the declaration's
-    log density at the point; the attribute ``lp_measure`` names its measure.
+    The result holds the point in ``point`` and, as a single draw, in ``posterior``, its log density
+    in ``sample_stats``, and the objective by start and iteration in ``trajectory``, with the final
+    weights of each start (``beta_of_start``) for models with learned weights.
 
     Parameters
     ----------
@@ -262,13 +258,11 @@ class MAP(PaperEngine[ModeOutput]):
         Composite kernels: a start ends when an iteration has at most this to gain, in nats.
         Default: 1e-6.
     starts : int, optional
-        Composite kernels: number of initial weights: uniform, each kernel alone, random. From each
-        of them the algorithm climbs four times: alpha starts at ridge regressions with penalties of
-        1 to 0.001 times the mean diagonal of K_beta' W K_beta. The highest mode wins; sparse priors
-        (sigma and varsigma far below 1) have many, and a higher one may exist. If there are more
-        kernels than starts, the kernels that stand highest after one iteration alone are taken.
-        Default: uniform and each kernel alone, 8 at most. Known weights are the only ones started
-        from.
+        Composite kernels: number of initial weights, as in `VB`. From each of them the algorithm
+        climbs four times: alpha starts at ridge regressions with penalties of 1 to 0.001 times the
+        mean diagonal of K_beta' W K_beta. The highest mode wins; sparse priors (sigma and varsigma
+        far below 1) have many, and a higher one may exist. Default: uniform and each kernel alone,
+        8 at most.
     space : {"constrained", "unconstrained"}, optional
         Search by gradients: the density to maximise. "constrained" (the default) is that of the
         variables as declared, as in ``pm.find_MAP``, "unconstrained" that of their transforms,

@@ -1,38 +1,51 @@
-"""Prediction for new objects from any engine's result."""
+"""Prediction for new objects from any engine's result; and what papers' predictions share."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any, Literal, NamedTuple, overload
 
 import numpy as np
 import pymc as pm
 import xarray as xr
-from xarray import Dataset, DataTree
+from numpy.typing import NDArray
+from xarray import DataArray, Dataset, DataTree
 
+from ...models.combinations.sums import Combination, WeightedSum
 from ...models.kernels.dask_stack import computed
 from ...models.kernels.learned import ParametricStack
+from ...models.kernels.rows import COMPARED_OBJECTS, evenly_spaced
+from ...models.kernels.stack import as_stack, with_origin
 from ...user_warnings import numpy_warnings
 from ...validation import Count, Seed, argument_error, check_arguments, integer_seed
 from .clock import track
 from .completed_kernels import predict_each_completion
 from .draws_on_disk import UNFINISHED, check_store, finish_store, make_store
 from .extend import check_absent, with_groups
-from .moments import pooled
+from .moments import RunningMoments, pooled
 from .paper import PAPERS, papers_of
-from .predictions_by_draw import stack_of_new_objects
-from .result import with_group
-from .same_model import check_fitted, check_model
+from .result import check_fitted, check_model, with_group
 
 __all__ = [
+    "ProbabilityDraws",
+    "check_draws",
+    "combined_functions",
+    "compared_rows",
+    "composite_functions",
     "in_chunks",
     "joined",
     "predict",
     "predict_chunks",
+    "predict_classes",
+    "stack_of_new_objects",
+    "tracked_blocks",
 ]
 
+# Largest block of functions held at once, in numbers (64 MB).
+BLOCK = 8_000_000
 
 # Options of papers' functions that are arguments of `predict`.
 GIVEN_ANYWAY = {"progressbar", "random_seed"}
@@ -68,7 +81,6 @@ def predict(
     progressbar: bool = True,
     store: str | PathLike[str] | None = None,
     extend: bool = False,
-    overwrite: bool = False,
     random_seed: Seed = None,
     **options: Any,
 ) -> Dataset | DataTree:
@@ -88,29 +100,23 @@ def predict(
         ``..._between`` are their standard deviations between completions. Leave out for kernel
         completion, whose kernel matrices contain the new objects already.
     keep_draws : bool, default=False
-        Also keep the predictions of every draw (draws x objects numbers), for example for the Monte
-        Carlo error by ``az.mcse``.
+        Also keep the predictions of every draw, for example for the Monte Carlo error by
+        ``az.mcse``.
     draws : int, optional
-        Average over only so many draws, evenly spaced, equally many a chain, rounded up. Saves time
-        with many objects. Default: all.
+        Average over only so many draws, evenly spaced, equally many per chain, rounded up. Default:
+        all.
     progressbar : bool, default=True
         Show progress if the draws or the objects need several blocks.
     store : path, optional
-        New folder for a zarr store, for predictions that do not fit into memory. Predictions are
-        written block by block, and the returned Dataset reads them from there. A run that is
-        interrupted leaves the blocks that are finished, and the attribute ``note`` "unfinished:
-        ...". Needs the package zarr (extra ``zarr``).
+        New folder for a zarr store (extra ``zarr``), to which predictions are written block by
+        block, and from which the returned Dataset reads them. An interrupted run leaves the blocks
+        that are finished, and the attribute ``note`` "unfinished: ...".
     extend : bool, default=False
-        Return the result with the predictions as groups of ArviZ's layout, as `extend` does for
-        the training objects. The group ``predictions`` also has draws of the observed variable of
-        new objects, ``t`` (chain, draw, obs): targets, or codes of classes as in
-        ``observed_data``. The group ``predictions_constant_data`` has the kernels of the new
-        objects. Not for a Dask array, nor with a `store`.
-    overwrite : bool, default=False
-        Replace these groups if the result has them; otherwise they are an error.
+        Return the result with the groups ``predictions``, which also has draws of the observed
+        variable ``t`` (chain, draw, obs) of new objects, and ``predictions_constant_data``, their
+        kernels. Not for a Dask array, nor with a `store`.
     random_seed : int, SeedSequence or Generator, optional
-        Seed of ``t``; a Generator advances with each call. The integer used is the attribute
-        ``random_seed`` of the group.
+        Seed of ``t``, as in `fit`.
     **options
         What each model's predictions take.
 
@@ -206,7 +212,7 @@ def predict(
         rule = "False for a Dask array and with a store: groups of a result are in memory"
         raise argument_error("extend", "predict", rule, "True")
     if extend:
-        check_absent(ADDED, () if overwrite else result.children, "predict")
+        check_absent(ADDED, result.children, "predict")
         if "random_seed" in taken:
             options["random_seed"] = seed
     if "moments" in result.children:
@@ -354,3 +360,147 @@ def _written(predictions: Iterator[Dataset], path: Path) -> Dataset:
             marked.to_zarr(path, mode="w", consolidated=False)
     finish_store(path, chunk.attrs)
     return xr.open_zarr(path, consolidated=False, chunks=None)
+
+
+def stack_of_new_objects(model: pm.Model, kernels_new: Any) -> xr.DataArray:
+    """Kernels (kernel, new obs, basis) between new and training objects, aligned to the model's.
+
+    Raises ValueError for None, and for kernels whose names or training objects differ from the
+    model's.
+    """
+    if kernels_new is None:
+        raise argument_error(
+            "kernels_new", "predict", "kernels between new and training objects", "None"
+        )
+    dims = ("kernel", "obs", "basis")
+    coords = {dim: np.asarray(model.coords[dim]) for dim in dims}
+    # Names and labels alone count.
+    entries = np.broadcast_to(np.nan, [len(labels) for labels in coords.values()])
+    trained = xr.DataArray(entries, dims=dims, coords=coords)
+    trained = with_origin(trained, getattr(model, "origin", {}))
+    return as_stack(kernels_new, like=trained, owner="predict", argument="kernels_new")
+
+
+def compared_rows(result: DataTree) -> xr.DataArray:
+    """Rows (kernel, obs, basis) of a few training objects, on which functions are compared.
+
+    Results whose kernels are a Dask array hold these rows only.
+    """
+    data = result["constant_data"]
+    if "K_rows" in data:
+        return data["K_rows"].rename(compared="obs").transpose("kernel", "obs", "basis")
+    stack = data["K"].transpose("kernel", "obs", "basis")
+    return stack.isel(obs=evenly_spaced(stack.sizes["obs"], COMPARED_OBJECTS))
+
+
+def check_draws(model: pm.Model, posterior: Dataset, *names: str) -> None:
+    """Raise unless the result holds draws of those named variables that are random."""
+    free = {rv.name for rv in model.free_RVs}
+    for name in names:
+        if name in free and name not in posterior:
+            raise argument_error("result", "predict", f"a result with draws of {name}", "none")
+
+
+def composite_functions(stack: NDArray, beta: NDArray, W: NDArray) -> NDArray:
+    """Functions f (draw, obs, class) = sum_s beta_s K_s w_c of draws of the weights.
+
+    The objects are the first axis in memory, so that no array is transposed: O(draws S N M C).
+    """
+    n_draws, n_classes, n_basis = W.shape
+    f = np.zeros((stack.shape[1], n_draws * n_classes))
+    for kernel, weight in zip(stack, beta.T, strict=True):
+        f += kernel @ (weight[:, None, None] * W).reshape(-1, n_basis).T
+    return f.reshape(-1, n_draws, n_classes).transpose(1, 0, 2)
+
+
+def combined_functions(
+    rule: Combination, stack: NDArray, beta: NDArray, W: NDArray
+) -> NDArray[np.float64]:
+    """Functions f (draw, obs, class) on the composite kernel of any rule: O(draws N M (S + C))."""
+    if isinstance(rule, WeightedSum):
+        return composite_functions(stack, beta, W)
+    terms = rule.terms(stack)
+    f = np.empty((len(W), stack.shape[1], W.shape[1]))
+    for values, weights, regressors in zip(f, beta, W, strict=True):
+        np.matmul(rule.from_terms(np.tensordot(weights, terms, axes=1)), regressors.T, out=values)
+    return f
+
+
+@contextmanager
+def tracked_blocks(
+    n_draws: int, numbers_a_draw: int, progressbar: bool
+) -> Iterator[Iterator[slice]]:
+    """Slices of the draws with at most `BLOCK` numbers each, and a bar where there are several."""
+    size = max(1, BLOCK // numbers_a_draw)
+    slices = [slice(start, min(start + size, n_draws)) for start in range(0, n_draws, size)]
+
+    def each() -> Iterator[slice]:
+        for block in slices:
+            yield block
+            bar.advance(block.stop - block.start)
+
+    visible = progressbar and len(slices) > 1
+    with track(n_draws, "Predictions by draw", visible=visible) as bar:
+        yield each()
+
+
+class ProbabilityDraws(NamedTuple):
+    """Class probabilities: a function of a slice of draws, and the labels of the objects."""
+
+    of: Callable[[slice], NDArray]
+    obs: DataArray
+
+
+def predict_classes(
+    probabilities_of: Callable[[Any, Dataset, Any], ProbabilityDraws],
+    model: pm.Model,
+    result: DataTree,
+    kernels_new: Any,
+    *,
+    keep_draws: bool,
+    progressbar: bool,
+    random_seed: int | None = None,
+) -> Dataset:
+    """Class probabilities of new objects, averaged over blocks of draws; see `predict`.
+
+    With a `random_seed`, classes of the new objects are drawn as well.
+    """
+    posterior = result["posterior"].to_dataset()
+    probabilities, obs = probabilities_of(model, posterior, kernels_new)
+    classes = np.asarray(model.coords["class"])
+    chains = posterior.sizes["chain"], posterior.sizes["draw"]
+    n_draws, shape = chains[0] * chains[1], (len(obs), len(classes))
+    moments = RunningMoments()
+    draws = np.empty((n_draws, *shape)) if keep_draws else None
+    codes = None if random_seed is None else np.empty((n_draws, len(obs)), dtype=np.int64)
+    rng = np.random.default_rng(random_seed)
+    with tracked_blocks(n_draws, len(obs) * len(classes), progressbar) as blocks:
+        for block in blocks:
+            p = probabilities(block)
+            moments.update(p)
+            if draws is not None:
+                draws[block] = p
+            if codes is not None:
+                # The last sum is one up to rounding.
+                below = p.cumsum(axis=-1)[..., :-1] < rng.random((*p.shape[:2], 1))
+                codes[block] = below.sum(axis=-1)
+    mean, sd = moments.mean, moments.spread
+    predictions = Dataset(
+        {
+            "probability": (("obs", "class"), mean, {"long_name": "posterior predictive"}),
+            "probability_sd": (("obs", "class"), sd, {"long_name": "posterior sd of p"}),
+            "label": ("obs", classes[mean.argmax(-1)]),
+        },
+        coords={"obs": obs, "class": classes},
+    )
+    by_draw = {dim: posterior[dim] for dim in ("chain", "draw")}
+    if draws is not None:
+        predictions["probability_draws"] = DataArray(
+            draws.reshape(*chains, *shape), by_draw, ("chain", "draw", "obs", "class")
+        )
+    if codes is not None:
+        # Further likelihoods that were added to the model come after its own.
+        predictions[model.observed_RVs[0].name] = DataArray(
+            codes.reshape(*chains, len(obs)), by_draw, ("chain", "draw", "obs")
+        )
+    return predictions

@@ -1,32 +1,35 @@
-"""Choice of an engine for a model, with the reason and the expected time."""
+"""Tables of engines: which apply to a model, and which is recommended, with the expected time."""
 
 import time
 import warnings
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from html import escape as escape_html
 from math import isnan, nan
 from typing import Any, TypeGuard, get_args, override
 
 import pandas as pd
 import pymc as pm
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 from threadpoolctl import threadpool_limits
 
-from ...models.declaration import source_of
-from ...models.kernels.completed import CompletedRows
-from ...models.kernels.source import DIMS
 from ...user_warnings import numpy_warnings
 from ...validation import Count, CountOrZero, Positive, check_arguments
-from .applicability import PrintedTable, checked_model, small_only
+from .chains import chains_in_turn
 from .clock import Clock, stopped_by_ctrl_c, track
 from .compilation import compiling_with, python_mode
 from .completed_kernels import number_of_fits
-from .engine import Engine, Kind, Run
-from .mcmc import Gibbs, chains_in_turn
+from .engine import Engine, Kind, Run, checked_model, coordinates, engines_for, every_engine
+from .mcmc import Gibbs
 from .outputs import ExactOutput, VariationalOutput
 from .paper import PaperEngine
 from .paper_engines import BY_GRADIENTS
+from .result import check_model
 
-__all__ = ["Candidate", "Recommendation", "recommend"]
+__all__ = ["Candidate", "EngineTable", "Recommendation", "engines", "recommend"]
 
 REASONS: dict[Kind, str] = {
     "exact": "It draws independently from the posterior, so there is nothing to diagnose.",
@@ -38,14 +41,127 @@ REASONS: dict[Kind, str] = {
 # Seconds for which an algorithm runs, and calls that are enough.
 MOMENT = 1.5
 MOST_CALLS = 1000
-# Steps of a loop that does not say how many are usual.
-USUAL = 100
 # Draws that are timed, and length of the tuning in which sweeps are.
 FEW = 10
 TUNING_TIMED = 100
-# Columns of a kernel that are advised, and the number of objects from which they are.
-COLUMNS = 500
-MANY_OBJECTS = 2_000
+
+
+class PrintedTable(ABC):
+    """Base of the answers that print as a table with a heading, in a console and in Jupyter."""
+
+    @property
+    @abstractmethod
+    def title(self) -> str:
+        """Heading of the printed table."""
+
+    @abstractmethod
+    def to_frame(self) -> pd.DataFrame:
+        """Table with one row per engine."""
+
+    def table(self, *, without: Sequence[str] = ()) -> Table:
+        """Table for `rich`, without the columns named."""
+        frame = self.to_frame().drop(columns=list(without))
+        table = Table(title=self.title)
+        for column in frame.columns:
+            table.add_column(column, overflow="fold")
+        for row in frame.itertuples(index=False):
+            # Without `escape`, rich would read an extra in square brackets as markup.
+            table.add_row(*map(escape, row))
+        return table
+
+    def __rich__(self) -> Table:
+        return self.table()
+
+    def __repr__(self) -> str:
+        console = Console(width=100, force_terminal=False, force_jupyter=False, color_system=None)
+        with console.capture() as capture:
+            console.print(self)
+        return capture.get().rstrip()
+
+    def _repr_html_(self) -> str:
+        with pd.option_context("display.max_colwidth", None):
+            return f"<p>{escape_html(self.title)}</p>{self.to_frame().to_html(index=False)}"
+
+
+@dataclass(frozen=True)
+class EngineRow:
+    """One engine on one model. `reason` is None if it applies, `advice` if it suits the size."""
+
+    engine: str
+    kind: str
+    reason: str | None
+    settings: dict[str, Any]
+    advice: str | None = None
+
+
+@dataclass(frozen=True, repr=False)
+class EngineTable(PrintedTable):
+    """Engines for a model, which apply and why others do not; prints as a table."""
+
+    model: str
+    rows: tuple[EngineRow, ...]
+
+    @property
+    def title(self) -> str:
+        """Heading of the printed table."""
+        return f"Engines for {self.model}"
+
+    def to_frame(self) -> pd.DataFrame:
+        """Table with one row per engine."""
+        return pd.DataFrame(
+            [
+                (
+                    row.engine,
+                    row.kind,
+                    row.reason or row.advice or "yes",
+                    ", ".join(f"{k}={v!r}" for k, v in row.settings.items()),
+                )
+                for row in self.rows
+            ],
+            columns=["engine", "kind", "applies", "settings"],
+        )
+
+
+def engines(model: pm.Model) -> EngineTable:
+    """List every engine, with "yes" or the reason why it does not apply to the model.
+
+    Parameters
+    ----------
+    model : pm.Model
+
+    Returns
+    -------
+    EngineTable
+        Prints as a table; ``.rows`` holds the entries.
+
+    Notes
+    -----
+    "Small n only" is advice: the engine runs, but the model has more unconstrained coordinates than
+    the engine serves in practice. The limits are about 2,000 for NUTS (whose trajectories lengthen
+    with the dimension), Pathfinder and Laplace (two gradients per coordinate), 5,000 for ADVI
+    (thousands of noisy steps), 10,000 for MAP by gradients, and 50 for SMC (whose particles do not
+    cover more).
+
+    Examples
+    --------
+    >>> kz.engines(model)
+    """
+    check_model(model, "engines")
+    rows = []
+    for engine in every_engine():
+        reason = engine.why_not(model)
+        settings = engine.settings_on(model) if reason is None else engine.settings
+        advice = small_only(model, engine) if reason is None else None
+        rows.append(EngineRow(engine.name, engine.kind, reason, settings, advice))
+    return EngineTable(type(model).__name__, tuple(rows))
+
+
+def small_only(model: pm.Model, engine: Engine) -> str | None:
+    """Advice against an engine that serves fewer coordinates than the model has, or None."""
+    most = engine.serves(model)
+    if most is None or (size := coordinates(model)) <= most:
+        return None
+    return f"small n only: the model has {size:,} coordinates; it serves about {most:,}"
 
 
 @dataclass(frozen=True)
@@ -80,21 +196,17 @@ class Recommendation(PrintedTable):
         Why it is recommended.
     candidates : tuple of Candidate
         Engines that apply, in order of preference.
-    advice : str or None
-        What would make fits of a model of this size much shorter; None for a small one.
     """
 
     model: str
     engine: Engine
     reason: str
     candidates: tuple[Candidate, ...]
-    advice: str | None = None
 
     @property
     def title(self) -> str:
         """Heading of the printed table."""
-        chosen = f"{self.engine.name} is recommended for {self.model}. {self.reason}"
-        return f"{chosen} {self.advice}" if self.advice else chosen
+        return f"{self.engine.name} is recommended for {self.model}. {self.reason}"
 
     def to_frame(self) -> pd.DataFrame:
         """Table with one row per engine, in order of preference."""
@@ -141,7 +253,7 @@ def recommend(
     -------
     Recommendation
         Prints as a table of all engines that apply, with expected time and the limits of each;
-        ``.engine`` is for `fit`, and ``.advice`` on kernels between many objects is in the heading.
+        ``.engine`` is for `fit`.
 
     Raises
     ------
@@ -152,9 +264,8 @@ def recommend(
     -----
     Engines written for the model run for a second or two, and their time is extrapolated: for
     variational Bayes and for points to 100 iterations per start, as long as fits usually take. Log
-    densities of variational draws and log likelihoods, which follow the fit, are not included.
-    Points are measured only with `max_seconds`. Engines for any PyMC model are not measured: the
-    compilation of their gradients alone can take half a minute.
+    densities, which follow the fit, are not included. Points are measured only with `max_seconds`,
+    and engines for any PyMC model never: their compilation alone can take half a minute.
 
     Examples
     --------
@@ -176,7 +287,7 @@ def recommend(
                     seconds = seconds_of(model, engine, run)
                 except Exception as error:  # any error: the other engines may work
                     failure = f"it could not be measured: {type(error).__name__}: {error}"
-            advice = failure or small_only(model, engine.serves(model))
+            advice = failure or small_only(model, engine)
             candidate = Candidate(engine, seconds, advice)
             candidates.append(candidate)
             in_time = max_seconds is None or candidate.seconds <= max_seconds
@@ -192,35 +303,16 @@ def recommend(
         engine=chosen.engine,
         reason=REASONS[chosen.engine.kind] + late,
         candidates=tuple(candidates),
-        advice=_fewer_columns(model),
-    )
-
-
-def _fewer_columns(model: pm.Model) -> str | None:
-    """Advise fewer columns of kernels between many objects.
-
-    Engines factorise a matrix of the number of columns, and form products over the objects.
-    """
-    stacks = [name for name, dims in model.named_vars_to_dims.items() if dims == DIMS]
-    obs, basis = (tuple(model.coords.get(dim) or ()) for dim in DIMS[1:])
-    completed = isinstance(source_of(model), CompletedRows)
-    if not stacks or completed or obs != basis or len(obs) < MANY_OBJECTS:
-        return None
-    return (
-        f"Each kernel has {len(basis):,} columns: kernels.landmarks({COLUMNS}) keeps {COLUMNS} of "
-        f"them, which makes iterations about {(len(basis) / COLUMNS) ** 2:.0f} times as fast. The "
-        "more columns, the nearer to this model."
     )
 
 
 def _in_order(model: pm.Model) -> list[Engine]:
     """Engines that apply to the model, in order of preference."""
     kinds = get_args(Kind)
-    engines = [cls() for cls in Engine.registry.values()]
     return sorted(
-        (engine for engine in engines if engine.why_not(model) is None),
+        engines_for(model),
         key=lambda engine: (
-            small_only(model, engine.serves(model)) is not None,
+            small_only(model, engine) is not None,
             kinds.index(engine.kind),
             not isinstance(engine, PaperEngine),
             engine.name,
@@ -240,17 +332,18 @@ class _Moment(Clock):
     later: float = 0.0
 
     @override
-    def opened(self, usual: int | None, total: int | None) -> None:
-        self._usual, self._steps = usual or min(total or USUAL, USUAL), 0
-        self._begun = time.perf_counter()
+    def loop(self, steps: int) -> Callable[[int], None]:
+        begun, taken = time.perf_counter(), 0
 
-    @override
-    def advanced(self, steps: int) -> None:
-        self._steps += steps
-        spent = time.perf_counter() - self._begun
-        if spent > MOMENT:
-            self.later += spent / self._steps * max(self._usual - self._steps, 0)
-            self.end()
+        def after(done: int) -> None:
+            nonlocal taken
+            taken += done
+            spent = time.perf_counter() - begun
+            if spent > MOMENT:
+                self.later += spent / taken * max(steps - taken, 0)
+                self.end()
+
+        return after
 
 
 def seconds_of(model: pm.Model, engine: PaperEngine[Any], run: Run) -> float:

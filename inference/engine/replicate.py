@@ -23,7 +23,7 @@ from threadpoolctl import threadpool_limits
 from ...user_warnings import warn_user
 from ...validation import Count, argument_error, check_arguments, check_count
 from .clock import SIGTERM_STATUS, stopped_by_ctrl_c, track
-from .same_model import versions
+from .result import versions
 
 __all__ = [
     "Failure",
@@ -203,53 +203,41 @@ def replicate(
     ----------
     task : callable (int) -> value
         Returns what JSON can hold: finite numbers, strings, None, lists and dicts of them, and
-        NumPy's numbers and arrays, which become numbers and lists. A task with a large result
-        writes it to a file of its own. The result must depend on the seed alone, not on earlier
-        calls.
+        NumPy's numbers and arrays, which become numbers and lists. The result must depend on the
+        seed alone, not on earlier calls.
     seeds : iterable of int
         Different integers, 0 or more.
     store : path, optional
         Folder for a file ``SEED.json`` for each finished task. The tasks whose files are there are
         not run again: the same call goes on after Ctrl-C or a crash, and so does a call with more
-        seeds. A folder belongs to one recipe. For a function that you have changed, or for other
-        data, choose another folder: neither its code nor its data are compared, only its name and
-        the version of this package.
+        seeds. Choose another folder for a function that you have changed, or for other data: only
+        its name and the version of this package are compared.
     cores : int, optional
-        Number of processes on this machine (``joblib.Parallel``), by default 1. If a
-        ``dask.distributed.Client`` is active in this process, the tasks run on its workers instead.
-        The results do not depend on either.
+        Number of processes on this machine (``joblib.Parallel``), by default 1, each with one
+        thread of BLAS. If a ``dask.distributed.Client`` is active in this process, the tasks run on
+        its workers instead. The results do not depend on either.
     progressbar : bool, default=True
 
     Returns
     -------
     Results
-        A list of the results in the order of the seeds, whichever task was finished first. In the
-        place of the result of a task that raised an error is a `Failure`; ``failures`` lists the
-        errors by seed. The next call runs these tasks again.
+        A list of the results in the order of the seeds. In the place of the result of a task that
+        raised an error is a `Failure`; ``failures`` lists the errors by seed. The next call runs
+        these tasks again.
 
     Raises
     ------
     ValueError
         When an argument is not as described, when the task or its data cannot be pickled, and when
         `store` has files of another task or of another version of this package.
-    KeyboardInterrupt
-        At Ctrl-C. The finished tasks are in `store`.
-    ConnectionError
-        When the cluster's scheduler is lost. The finished tasks are in `store`.
-    ChildProcessError
-        When a process of this machine is killed. The finished tasks are in `store`.
+    KeyboardInterrupt, ConnectionError, ChildProcessError
+        At Ctrl-C, when the cluster's scheduler is lost, and when a process of this machine is
+        killed (Dask runs the tasks of a killed worker again). The finished tasks are in `store`.
 
     Warns
     -----
     UserWarning
         When tasks failed.
-
-    Notes
-    -----
-    Each process runs one task at a time with one thread of BLAS. Dask runs the tasks of a killed
-    worker again.
-
-    Cost: one call of the task for each seed.
 
     Examples
     --------

@@ -10,12 +10,11 @@ import pymc as pm
 from xarray import DataTree
 
 from ...validation import Count, Positive
-from ..engine.applicability import discrete_variables, too_large
+from ..engine.chains import check_main_guard
 from ..engine.convergence import convergence_of_noisy_ascent
 from ..engine.density import log_density
-from ..engine.engine import Engine, Kind, Run
+from ..engine.engine import Engine, Kind, Run, discrete_variables, too_large
 from ..engine.independent import gaussian_result, lean_tree, lower_factor
-from ..engine.mcmc import check_main_guard
 from ..engine.result import trajectory, with_group
 
 __all__ = ["ADVI", "Pathfinder"]

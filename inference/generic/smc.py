@@ -10,10 +10,10 @@ from pytensor.graph.replace import clone_replace
 from scipy.special import logsumexp
 from xarray import Dataset, DataTree
 
-from ..engine.applicability import dask_kernels
+from ..engine.chains import check_main_guard, make_lean
 from ..engine.convergence import convergence_of_particles
-from ..engine.engine import Engine, Kind, Run
-from ..engine.mcmc import check_main_guard, keywords_of, make_lean
+from ..engine.engine import Engine, Kind, Run, dask_kernels
+from ..engine.mcmc import keywords_of
 from ..engine.result import with_group
 
 __all__ = ["SMC"]

@@ -4,7 +4,7 @@ from functools import partial
 
 from ...models.multinomial_probit import MultinomialProbit
 from ..engine.paper import Algorithm, Paper
-from ..engine.predictions_by_draw import predict_classes
+from ..engine.predict import predict_classes
 from .gibbs import multinomial_probit_steps, unknown_rule
 from .predict import identified_quantities, probabilities_of
 from .vb import fit_multinomial_probit, path_of_scales, unsupported

@@ -16,8 +16,7 @@ from ...custom_steps.multinomial_probit.sweep import MOVES, RuleMoves
 from ...models.combinations.sums import Binary
 from ...models.multinomial_probit import MultinomialProbit
 from ...validation import Count, CountOrZero, Fraction, Positive, argument_error
-from ..engine.applicability import setting_of_no_use, unknown_combination
-from ..engine.engine import Run
+from ..engine.engine import Run, setting_of_no_use, unknown_combination
 
 __all__ = ["multinomial_probit_steps", "unknown_rule"]
 

@@ -19,14 +19,14 @@ from ...models.kernels.stack import as_stack
 from ...models.multinomial_probit import MultinomialProbit
 from ...numerics.probit import class_probabilities
 from ...validation import argument_error
-from ..engine.predictions_by_draw import (
+from ..engine.predict import (
     ProbabilityDraws,
     check_draws,
     combined_functions,
     compared_rows,
     stack_of_new_objects,
 )
-from ..engine.same_model import equal_but_for_rounding
+from ..engine.result import equal_but_for_rounding
 
 
 @dataclass(frozen=True)

@@ -47,8 +47,7 @@ import numpy as np
 from ...models.combinations.sums import Mean, WeightedSum
 from ...models.multinomial_probit import MultinomialProbit
 from ...validation import Count, Positive, PositiveOrInf, argument_error
-from ..engine.applicability import setting_of_no_use
-from ..engine.engine import Run
+from ..engine.engine import Run, setting_of_no_use
 from ..engine.outputs import VariationalOutput
 from ..variational.ascent import FIRST_ROUND, ascended, multistart_ascent
 from ..variational.binary import why_not

@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from xarray import DataTree
 
 from ...validation import argument_error
-from ..engine.same_model import check_result
+from ..engine.result import check_result
 from .house_style import GREY, PALETTE, open_frame
 
 __all__ = ["plot_bound"]

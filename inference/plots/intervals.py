@@ -21,7 +21,8 @@ from xarray import Dataset, DataTree
 
 from ...models.kernels.alignment import check_distinct
 from ...validation import argument_error, check_names
-from ..engine.paper import identified, variance_explained
+from ..diagnostics.variance import variance_explained
+from ..engine.paper import identified
 from .house_style import GREY, MARKERS, PALETTE, by_name, cycle, legend_labels, open_frame
 
 __all__ = ["plot_engines", "plot_variance_explained"]

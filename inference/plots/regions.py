@@ -27,9 +27,8 @@ from ...validation import (
     check_labels,
     check_unmasked,
 )
-from ..engine.predict import predict
-from ..engine.predictions_by_draw import compared_rows, stack_of_new_objects
-from ..engine.same_model import check_result
+from ..engine.predict import compared_rows, predict, stack_of_new_objects
+from ..engine.result import check_result
 from .house_style import MARKERS, PALETTE, cycle
 
 __all__ = ["plot_decision_regions"]

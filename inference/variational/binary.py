@@ -14,7 +14,7 @@ import numpy.typing as npt
 from scipy.special import logsumexp
 
 from ...models.combinations.sums import Binary
-from ..engine.applicability import unknown_combination
+from ..engine.engine import unknown_combination
 
 __all__ = ["MOST_KERNELS", "BinaryFactor", "binary_factor", "why_not"]
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from kernelzoo.inference import Engine
-from kernelzoo.inference.engine.same_model import declared, versions
+from kernelzoo.inference.engine.result import declared, versions
 
 from .case import Case, NotRunError, UnfinishedError, fingerprint, reference
 from .cells import (

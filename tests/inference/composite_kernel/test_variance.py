@@ -8,7 +8,7 @@ from matplotlib import pyplot as plt
 from xarray import DataTree
 
 import kernelzoo as kz
-from kernelzoo.inference.engine import predictions_by_draw
+from kernelzoo.inference.engine import predict as predict_module
 
 KERNELS, OUTPUTS = ["u", "v"], ["a", "b", "c"]
 STACK = np.random.default_rng(0).normal(size=(2, 7, 4))
@@ -61,7 +61,7 @@ CASES = [
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("block", [1, 8_000_000], ids=["blocks of one draw", "one block"])
 def test_parts_are_covariances_with_the_response(case, block, monkeypatch):
-    monkeypatch.setattr(predictions_by_draw, "BLOCK", block)
+    monkeypatch.setattr(predict_module, "BLOCK", block)
     tree = result(**case)
     explained = kz.scores.variance_explained(tree)
     posterior = tree["posterior"].to_dataset()

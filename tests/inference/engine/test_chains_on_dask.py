@@ -10,7 +10,7 @@ import xarray as xr
 
 import kernelzoo as kz
 from cluster_fixture import mortal_scheduler
-from kernelzoo.inference.engine import chains_on_dask, replicate
+from kernelzoo.inference.engine import chains, replicate
 
 OPTIONS = {"draws": 30, "tune": 10, "chains": 3, "cores": 1, "random_seed": 4, "progressbar": False}
 
@@ -35,7 +35,7 @@ def model():
 def here(client, model):
     """Result without the client."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chains_on_dask, "active_client", lambda: None)
+        patch.setattr(chains, "active_client", lambda: None)
         return kz.fit(model, "gibbs", moments=["trace_K22"], **OPTIONS)
 
 
@@ -52,7 +52,7 @@ def same(one, other, groups=GROUPS):
 
 def test_chains_are_those_of_one_process(model, here, client, monkeypatch):
     numbers = []
-    monkeypatch.setattr(chains_on_dask, "completed", counting(numbers))
+    monkeypatch.setattr(chains, "completed", counting(numbers))
     there = kz.fit(model, "gibbs", moments=["trace_K22"], **OPTIONS)
     assert sorted(numbers) == [0, 1, 2]
     same(here, there)
@@ -84,7 +84,7 @@ def test_chains_begin_where_those_of_one_process_do(client, monkeypatch):
     model = kz.CompositeKernelRegression.example()
     vb = kz.fit(model, "vb", draws=20, random_seed=1, progressbar=False)
     there = kz.fit(model, "gibbs", start=vb, **OPTIONS | {"tune": 0, "draws": 2})
-    monkeypatch.setattr(chains_on_dask, "active_client", lambda: None)
+    monkeypatch.setattr(chains, "active_client", lambda: None)
     same(
         kz.fit(model, "gibbs", start=vb, **OPTIONS | {"tune": 0, "draws": 2}), there, ["posterior"]
     )
@@ -126,7 +126,7 @@ def test_ctrl_c_keeps_finished_chains(model, here, client, monkeypatch):
                 raise KeyboardInterrupt
             yield chain, outcome
 
-    monkeypatch.setattr(chains_on_dask, "completed", two)
+    monkeypatch.setattr(chains, "completed", two)
     monkeypatch.setattr(
         "kernelzoo.inference.engine.fit.interruptible",
         pressed,
@@ -148,7 +148,7 @@ def test_a_lost_scheduler_keeps_finished_chains(model, here, client, monkeypatch
         yield next(replicate.completed(*arguments))
         raise ConnectionError("The scheduler was lost.")
 
-    monkeypatch.setattr(chains_on_dask, "completed", one)
+    monkeypatch.setattr(chains, "completed", one)
     with pytest.warns(UserWarning, match=r"2 of 3 chains failed.*ConnectionError: The scheduler"):
         there = kz.fit(model, "gibbs", **OPTIONS)
     assert there.attrs["converged"] == "no"
@@ -168,7 +168,7 @@ def test_a_killed_scheduler_keeps_finished_chains(model, tmp_path, monkeypatch, 
                     scheduler.kill()
                 yield outcome
 
-        monkeypatch.setattr(chains_on_dask, "completed", killing)
+        monkeypatch.setattr(chains, "completed", killing)
         with pytest.warns(UserWarning, match=r"chains failed.*The Dask scheduler at .* was lost"):
             there = kz.fit(model, "gibbs", **options, store=store)
     kept = there["posterior"].to_dataset()
@@ -202,7 +202,7 @@ def test_time_is_shared_by_the_chains_of_a_worker(model, here, client, monkeypat
         part = xr.DataTree.from_dict({n: here[n].to_dataset().isel(chain=[0]) for n in GROUPS})
         yield from ((n, {"tree": part, "ended": n == 2}) for n in numbers)
 
-    monkeypatch.setattr(chains_on_dask, "completed", ending)
+    monkeypatch.setattr(chains, "completed", ending)
     with pytest.warns(UserWarning, match=r"Gibbs was ended by max_seconds=60"):
         result = kz.fit(model, "gibbs", max_seconds=60, **OPTIONS)
     assert seconds == [pytest.approx(30, abs=1)]
@@ -225,6 +225,6 @@ def test_arguments_that_need_one_process_are_refused(
 
 
 def test_one_chain_and_other_engines_run_here(model, client, monkeypatch):
-    monkeypatch.setattr(chains_on_dask, "completed", lambda *_: pytest.fail("on the cluster"))
+    monkeypatch.setattr(chains, "completed", lambda *_: pytest.fail("on the cluster"))
     assert kz.fit(model, "gibbs", **OPTIONS | {"chains": 1})["posterior"].sizes["chain"] == 1
     assert kz.fit(model, "exact", **OPTIONS)["posterior"].sizes["draw"] == 30

@@ -21,6 +21,7 @@ RUN = {"draws": 5, "tune": 5, "chains": 1, "cores": 1, "random_seed": 1}
         ({"compile_kwargs": {"mode": python_mode()}}, 0),
     ],
 )
+@pytest.mark.usefixtures("terminal")
 def test_the_time_of_a_compilation_is_told_beforehand(options, told, caplog):
     with pm.Model() as model:
         pm.Normal("x")

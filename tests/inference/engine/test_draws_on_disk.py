@@ -19,7 +19,7 @@ from pymc.backends.base import _choose_chains
 import kernelzoo as kz
 from kernelzoo.inference.engine import draws_on_disk, independent
 from kernelzoo.inference.engine.clock import Clock, interruptible
-from kernelzoo.inference.engine.same_model import check_fitted
+from kernelzoo.inference.engine.result import check_fitted
 from kernelzoo.inference.kernel_completion import exact as wishart_completion
 
 zarr = pytest.importorskip("zarr")

@@ -10,12 +10,11 @@ import pytest
 from xarray import DataTree
 
 import kernelzoo as kz
-from kernelzoo.inference.engine.applicability import as_engine, coordinates
 from kernelzoo.inference.engine.compilation import python_mode
 from kernelzoo.inference.engine.density import by_observation
-from kernelzoo.inference.engine.engine import Engine
+from kernelzoo.inference.engine.engine import Engine, as_engine, coordinates
 from kernelzoo.inference.engine.paper import PaperEngine, identified
-from kernelzoo.inference.engine.same_model import data_in, data_of, differing_data
+from kernelzoo.inference.engine.result import data_in, data_of, differing_data
 
 # Quick settings of each engine, which reach its whole code path on a model's smallest example.
 QUICK = {
@@ -385,14 +384,14 @@ def test_engines_print_as_text_and_html(model):
         ("HMC", {}, "'engine' argument of fit.*here 'nuts'"),
         ("vb", {"initvals": {}}, r"fit\(\) got an unexpected argument 'initvals' for VB\.$"),
         ("vb", {"draw": 5}, r"unexpected argument 'draw' for VB\. Did you mean 'draws'\?$"),
-        ("vb", {"starts": 5}, r"'starts' argument of fit must be given to the engine, VB\("),
+        ("vb", {"starts": 5}, r"'starts' .* the setting VB\(starts="),
         ("nuts", {"target_acept": 0.9}, r"'target_acept' .*setting NUTS\(target_accept="),
-        ("nuts", {"target_accept": 0.9}, r"given to the engine, NUTS\(target_accept=...\)"),
-        ("nuts", {"step_scal": 0.9}, "nearest is 'step_scale'"),
-        ("nuts", {"return_inferencedata": False}, "that fit or the sampler of NUTS knows"),
-        (kz.NUTS(backend="numpyro"), {"step_scale": 0.9}, "the sampler of NUTS knows"),
-        ("gibbs", {"initval": {}}, "nearest is 'initvals'"),
-        ("smc", {"treshold": 0.3}, "nearest is 'threshold'"),
+        ("nuts", {"target_accept": 0.9}, r"the setting NUTS\(target_accept=...\)"),
+        ("nuts", {"step_scal": 0.9}, "Did you mean 'step_scale'"),
+        ("nuts", {"return_inferencedata": False}, "argument 'return_inferencedata' for NUTS"),
+        (kz.NUTS(backend="numpyro"), {"step_scale": 0.9}, "argument 'step_scale' for NUTS"),
+        ("gibbs", {"initval": {}}, "Did you mean 'initvals'"),
+        ("smc", {"treshold": 0.3}, "Did you mean 'threshold'"),
         ("vb", {"var_names": ["weights"]}, "'var_names' argument of fit"),
         ("gibbs", {"step": []}, "itself sets 'step'"),
         ("vb", {"random_seed": "one"}, "'random_seed' argument of fit"),

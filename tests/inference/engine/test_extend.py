@@ -180,19 +180,21 @@ def test_results_of_another_model_and_unknown_groups_are_refused(fitted):
 def test_groups_are_replaced_only_when_asked(fitted):
     model, result = fitted(kz.CompositeKernelRegression)
     before = result["posterior_predictive"]["t"].copy()
-    with pytest.raises(ValueError, match=r"Got one with posterior_predictive \(overwrite=True"):
+    with pytest.raises(ValueError, match=r"Got one with posterior_predictive \(result.drop_n"):
         kz.extend(model, result, ["posterior_predictive", "log_prior"])
     xr.testing.assert_identical(kz.extend(model, result, "log_prior"), result)
     xr.testing.assert_identical(kz.extend(model, result), result)
-    again = kz.extend(model, result, "posterior_predictive", random_seed=2, overwrite=True)
+    without = result.drop_nodes("posterior_predictive")
+    again = kz.extend(model, without, "posterior_predictive", random_seed=2)
     assert not again["posterior_predictive"]["t"].equals(before)
     xr.testing.assert_identical(result["posterior_predictive"]["t"], before)
 
 
 def test_the_seed_is_recorded_and_repeats(fitted):
     model, result = fitted(kz.CompositeKernelRegression)
-    options = {"overwrite": True, "draws": 4, "progressbar": False}
+    options = {"draws": 4, "progressbar": False}
     groups = ["prior", "posterior_predictive"]
+    result = result.drop_nodes(groups)
     rng = np.random.default_rng(3)
     one, two = (kz.extend(model, result, groups, random_seed=rng, **options) for _ in range(2))
     used = {one[group].attrs["random_seed"] for group in groups}
@@ -213,7 +215,8 @@ def test_groups_save_and_load(fitted, tmp_path):
         for group in (*ADDED, "predictions", "predictions_constant_data"):
             xr.testing.assert_equal(loaded[group].to_dataset(), whole[group].to_dataset())
         # Data read again are the model's still.
-        again = kz.extend(model, loaded, "posterior_predictive", overwrite=True, **QUIET)
+        without = loaded.drop_nodes("posterior_predictive")
+        again = kz.extend(model, without, "posterior_predictive", **QUIET)
         xr.testing.assert_equal(
             again["posterior_predictive"]["t"], whole["posterior_predictive"]["t"]
         )
@@ -317,7 +320,7 @@ def test_predictions_are_added_as_groups(fitted):
     assert "predictions" not in result.children
     with pytest.raises(ValueError, match=r"of predict .* one with predictions, predictions_const"):
         kz.predict(model, whole, new, extend=True)
-    other = kz.predict(model, whole, new[:, :1], extend=True, overwrite=True)
+    other = kz.predict(model, result, new[:, :1], extend=True)
     assert other["predictions"].sizes["obs"] == 1
 
 

@@ -219,6 +219,7 @@ def test_no_sample_moments_where_the_simplified_posterior_has_none(eta, once, tw
         assert diagonal or (W22_1[~own] == twice[moment]).all()
 
 
+@pytest.mark.usefixtures("terminal")
 @pytest.mark.parametrize("asked", [True, False])
 def test_independent_draws_show_their_progress(monkeypatch, capsys, asked):
     monkeypatch.setattr(independent, "BLOCK", 7 * 8 * 4)

@@ -3,7 +3,6 @@
 from math import isnan
 from types import SimpleNamespace
 
-import numpy as np
 import pymc as pm
 import pytest
 
@@ -105,25 +104,6 @@ def test_engines_for_small_models_come_last(seconds):
     assert recommend(plain()).engine.name == "NUTS"
 
 
-def test_fewer_columns_are_advised_between_many_objects(seconds, probit, monkeypatch):
-    assert recommend(probit).advice is None
-    n = len(probit.coords["obs"])
-    monkeypatch.setattr(module, "MANY_OBJECTS", n)
-    monkeypatch.setattr(module, "COLUMNS", n / 3)
-    choice = recommend(probit)
-    assert "about 9 times as fast" in choice.advice
-    assert choice.advice in choice.title
-    X = np.random.default_rng(1).normal(size=(n, 2))
-    fewer, on_features = (
-        kz.MultinomialProbit(kernels(X), probit.values_of("labels"))
-        for kernels in (kz.gaussian().landmarks(4), kz.gaussian().landmarks(4))
-    )
-    for other in (fewer, on_features, kz.WishartCompletion.example(), plain()):
-        assert recommend(other).advice is None
-    monkeypatch.setattr(module, "MANY_OBJECTS", n + 1)
-    assert recommend(probit).advice is None
-
-
 def test_arguments_of_fit_reach_the_measurement(monkeypatch, probit):
     seen = []
 
@@ -144,18 +124,18 @@ def now(monkeypatch):
 
 def test_a_loop_ends_after_a_moment_and_goes_on_in_thought(now):
     clock = module._Moment(module.MOMENT)
-    clock.opened(30, 1000)
+    after = clock.loop(30)
     for _ in range(3):
         now.now += 0.5
-        clock.advanced(1)
+        after(1)
     now.now += 0.5
     with pytest.raises(OutOfTime):
-        clock.advanced(1)
+        after(1)
     assert clock.later == 0.5 * (30 - 4)
-    clock.opened(None, 7)
+    after = clock.loop(7)
     now.now += 2.0
     with pytest.raises(OutOfTime):
-        clock.advanced(1)
+        after(1)
     assert clock.later == 0.5 * 26 + 2.0 * 6
 
 

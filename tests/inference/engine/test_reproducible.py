@@ -71,11 +71,13 @@ def cells(*, quick):
 
 
 @cells(quick=True)
+@pytest.mark.usefixtures("terminal")
 def test_the_progress_bar_changes_nothing(name, engine):
     assert_same(fitted(name, engine), fitted(name, engine, progressbar=True))
 
 
 @cells(quick=False)
+@pytest.mark.usefixtures("terminal")
 def test_neither_progress_bar_nor_cores_change_compiled_engines(name, engine):
     assert_same(fitted(name, engine), fitted(name, engine, progressbar=True, cores=2))
 
@@ -140,7 +142,7 @@ def test_a_cluster_gives_the_same_draws(name, engine):
     else:
         with pytest.MonkeyPatch.context() as patch:
             # Chains would run on the cluster here, too.
-            patch.setattr("kernelzoo.inference.engine.chains_on_dask.active_client", lambda: None)
+            patch.setattr("kernelzoo.inference.engine.chains.active_client", lambda: None)
             expected = digest(*cell)
     (found,) = kz.replicate(lambda seed: digest(*cell), [1], progressbar=False)
     assert found == expected

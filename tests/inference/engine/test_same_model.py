@@ -10,7 +10,7 @@ from pymc.backends.arviz import find_constants
 
 import kernelzoo as kz
 from kernelzoo.inference.engine.compilation import python_mode
-from kernelzoo.inference.engine.same_model import constants_of, data_of, declared, differing_data
+from kernelzoo.inference.engine.result import constants_of, data_of, declared, differing_data
 
 KERNELS = np.stack([np.eye(4), np.diag([1.0, 2.0, 3.0, 4.0])])
 LABELS = np.array([0, 1, 0, 1])

@@ -8,8 +8,8 @@ import xarray as xr
 
 import kernelzoo as kz
 from family import assert_z
+from kernelzoo.inference.engine.chains import initial_values
 from kernelzoo.inference.engine.compilation import python_mode
-from kernelzoo.inference.engine.start import initial_values
 
 OPTIONS = {"progressbar": False, "random_seed": 1}
 

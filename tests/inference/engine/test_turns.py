@@ -1,21 +1,20 @@
-"""Chains in groups, and what is kept of chains of different lengths."""
+"""Chains that are joined, and what is kept of chains of different lengths."""
 
 import numpy as np
-import pytest
 import xarray as xr
 
 import kernelzoo as kz
-from kernelzoo.inference.engine.result import draws_to_keep, joined_turns
+from kernelzoo.inference.engine import chains as chains_module
+from kernelzoo.inference.engine.result import draws_to_keep
 
 
-def chains(numbers, draws):
-    """A result whose draws say which chain and draw they are."""
-    values = np.add.outer(100.0 * np.array(numbers), np.arange(draws))
+def chain(number, draws):
+    """A chain whose draws say which chain and draw they are."""
+    values = 100.0 * number + np.arange(draws)[None]
     data = xr.Dataset(
-        {"x": (("chain", "draw"), values)},
-        coords={"chain": np.arange(len(numbers)), "draw": np.arange(draws)},
+        {"x": (("chain", "draw"), values)}, coords={"chain": [0], "draw": np.arange(draws)}
     )
-    tuned = xr.Dataset({"x": (("chain", "draw"), np.zeros((len(numbers), 4)))})
+    tuned = xr.Dataset({"x": (("chain", "draw"), np.zeros((1, 4)))})
     groups = {"posterior": data, "sample_stats": data, "warmup_posterior": tuned}
     return xr.DataTree.from_dict(groups | {"observed_data": xr.Dataset({"y": ("n", [1.0])})})
 
@@ -23,28 +22,16 @@ def chains(numbers, draws):
 def test_the_draws_that_are_kept():
     assert draws_to_keep([10, 10, 25]) == 10
     assert draws_to_keep([10, 10, 35]) == 35
-    assert draws_to_keep([10, 10, 35], least=0.5) == 10
-    assert draws_to_keep([1, 10, 35], least=0.5) == 10
     assert draws_to_keep([0, 0]) == 0
 
 
 def test_groups_are_joined():
-    tree = joined_turns([chains([0, 1], 6), chains([2], 9)])
-    assert tree["posterior"]["x"].shape == tree["sample_stats"]["x"].shape == (3, 6)
-    np.testing.assert_array_equal(tree["posterior"]["chain"], [0, 1, 2])
-    np.testing.assert_array_equal(tree["posterior"]["x"][:, -1], [5, 105, 205])
-    assert tree["warmup_posterior"]["x"].shape == (3, 4)
+    tree = chains_module._joined({0: chain(0, 6), 1: chain(1, 9), 4: chain(4, 1)})
+    assert tree["posterior"]["x"].shape == tree["sample_stats"]["x"].shape == (2, 6)
+    np.testing.assert_array_equal(tree["posterior"]["chain"], [0, 1])
+    np.testing.assert_array_equal(tree["posterior"]["x"][:, -1], [5, 105])
+    assert tree["warmup_posterior"]["x"].shape == (2, 4)
     assert tree["observed_data"].sizes == {"n": 1}
-
-
-def test_a_group_that_has_hardly_a_draw_is_left_out():
-    tree = joined_turns([chains([0, 1], 60), chains([2], 1)])
-    assert tree["posterior"]["x"].shape == (2, 60)
-
-
-def test_nothing_to_join():
-    with pytest.raises(ValueError, match="None of the chains has a draw"):
-        joined_turns([])
 
 
 def test_enough_time_for_all_turns_changes_nothing():
