@@ -53,16 +53,20 @@ class KernelReader(BaseEstimator):
     _kernels_given: bool
     feature_names_in_: np.ndarray
 
-    def _fit_kernels(self, X: Any, order: pd.Index | None = None) -> DataArray | ParametricStack:
+    def _fit_kernels(
+        self, X: Any, order: pd.Index | None = None, kernels: Kernels | None = None
+    ) -> DataArray | ParametricStack:
         """Choose kernels, scales and widths on the training objects; return their stack.
 
-        `order` are the ids of the objects in the order that they get, by default that of `X`.
+        `order` are the ids of the objects in the order that they get, by default that of `X`;
+        `kernels` replace those of the estimator.
         """
         owner = type(self).__name__
         standardize = check_flag(self.standardize, "standardize", owner)
         tables = self._tables(X, reset=True)
         self._blocks_given = set(tables)
-        specification = specified(self.kernels, list(tables), owner)
+        given = self.kernels if kernels is None else kernels
+        specification = specified(given, list(tables), owner)
         self.specification_ = _normalized(specification, self.normalize, owner)
         members = self.specification_.members
         if len({member.base.is_kernel for member in members}) > 1:
@@ -423,12 +427,14 @@ class KernelBlocks(
         return new.stack(kernels, self._gaps, new.as_new(self._gaps), self.kernel_names_)
 
     @override
-    def _fit_kernels(self, X: Any, order: pd.Index | None = None) -> DataArray | ParametricStack:
+    def _fit_kernels(
+        self, X: Any, order: pd.Index | None = None, kernels: Kernels | None = None
+    ) -> DataArray | ParametricStack:
         owner = type(self).__name__
         self._readers: dict[str, KernelBlocks] = {}
         check_name(self.missing, ("error", "nan"), "missing", owner)
         if not self._takes_gaps:
-            return super()._fit_kernels(X, order)
+            return super()._fit_kernels(X, order, kernels)
         tables = self._tables(X, reset=True)
         if None in tables or self._pairwise:
             required = '"error" for kernels, and for one table without blocks'

@@ -11,12 +11,13 @@ import pandas as pd
 import pymc as pm
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
-from xarray import DataArray, Dataset, DataTree
+from xarray import DataArray, Dataset, DataTree, concat
 
 from ..inference import fit, predict, select
 from ..inference.engine.predict import joined
 from ..inference.engine.result import check_fitted, check_result
 from ..inference.selection import SCALES, why_no_selection
+from ..models.kernels import inverse_multiquadric
 from ..models.kernels.alignment import (
     aligned,
     as_frame,
@@ -36,10 +37,14 @@ __all__ = ["KernelPredictor", "document"]
 OWN_OPTIONS = ("engine", "draws", "tune", "chains", "cores", "random_seed", "progressbar")
 #: Value of the parameters that `select` chooses.
 AUTO = "auto"
+#: Kernels that classifiers and regressors choose from where none are given.
+DEFAULT_KERNELS = ("gaussian", "inverse_multiquadric")
 #: Parameters and attributes that all estimators have.
 PARAMETERS = """kernels : Kernels, dict or "precomputed", optional
-    Kernels of each block of features. Default: ``kz.gaussian("median")``. See `KernelBlocks`,
-    which describes `X`, `blocks`, `normalize` and `standardize` too.
+    Kernels of each block of features. See `KernelBlocks`, which describes `X`, `blocks`,
+    `normalize` and `standardize` too. Default: ``kz.gaussian("median")`` or
+    ``kz.kernels.inverse_multiquadric("median")``, whichever ``kz.select`` finds to predict better;
+    the first where ``kz.select`` chooses nothing.
 blocks : dict, optional
     Columns of each block, where `X` is one array or frame.
 normalize : {"trace", "unit", "center"}, sequence of them, or None, default="trace"
@@ -68,6 +73,7 @@ weights_ : Dataset (kernel)
     widths chosen for kernels that are named after their block.
 selection_ : DataArray (weights, scale, obs) or None
     Held-out log scores of what was chosen for "auto"; see ``kz.select``. None where nothing was.
+    With the dimension "kernels" first, where these were chosen too.
 kernel_names_ : ndarray (kernel,)
 n_features_in_ : int
     Number of features of all blocks; of training objects, for precomputed kernels.
@@ -222,8 +228,26 @@ class KernelPredictor(KernelReader):
         self._outputs = y.columns.tolist() if several else None
         self._options = {name: deepcopy(getattr(self, name)) for name in self._of_model}
         log_scores = self._choose(stack)
+        if self.kernels is None and log_scores is not None:
+            stack, log_scores = self._choose_kernels(X, order, stack, log_scores)
         self.model_ = self._declared(stack)
         return log_scores
+
+    def _choose_kernels(
+        self, X: Any, order: pd.Index | None, stack: Any, log_scores: DataArray
+    ) -> tuple[Any, DataArray]:
+        """Compare the default kernels, whose choice is made, with those of the second kind."""
+        options = self._options
+        self._options = {name: deepcopy(getattr(self, name)) for name in self._of_model}
+        other = self._fit_kernels(X, order, inverse_multiquadric("median"))
+        others = self._choose(other)
+        assert others is not None
+        both = concat([log_scores, others], pd.Index(DEFAULT_KERNELS, name="kernels"))
+        first, second = both.mean("obs").max(("weights", "scale")).to_numpy()
+        if second > first:
+            return other, both
+        self._options = options
+        return self._fit_kernels(X, order), both
 
     def _choose(self, stack: Any) -> DataArray | None:
         """Replace "auto" by what predicts objects best that are left out."""

@@ -24,7 +24,12 @@ from ...validation import (
     check_unmasked,
     number_or_nan,
 )
-from .widths import median_of_distances, median_of_squared_distances, variance_of_entries
+from .widths import (
+    half_at_median,
+    median_of_distances,
+    median_of_squared_distances,
+    variance_of_entries,
+)
 
 type Rules = Mapping[str, Callable[[NDArray, str], float]]
 
@@ -94,10 +99,11 @@ class BaseKernel(ABC):
 
     def describe(self, space: str | None) -> str:
         """Readable name."""
-        return label(self._name, space)
+        return label(self.function_name, space)
 
     @property
-    def _name(self) -> str:
+    def function_name(self) -> str:
+        """Name of the function that specifies the kernel."""
         return type(self).__name__.lower()
 
     def train(self, X: NDArray, name: str) -> NDArray:
@@ -138,15 +144,15 @@ class _Radial(BaseKernel):
 
     def __post_init__(self) -> None:
         if isinstance(self.gamma, str):
-            check_name(self.gamma, self.rules, "gamma", self._name)
+            check_name(self.gamma, self.rules, "gamma", self.function_name)
         elif self.gamma is not None:
-            check_positive(self.gamma, "gamma", self._name)
+            check_positive(self.gamma, "gamma", self.function_name)
 
     @override
     def on_training(self, X: NDArray) -> Self:
         if not isinstance(self.gamma, str):
             return self
-        owner = f"{self._name}({self.gamma!r})"
+        owner = f"{self.function_name}({self.gamma!r})"
         return replace(self, gamma=self.rules[self.gamma](X, owner), rule=self.gamma)
 
     @property
@@ -154,10 +160,22 @@ class _Radial(BaseKernel):
         """Gamma; raises a ValueError before a rule has computed it from training objects."""
         if isinstance(self.gamma, str):
             raise ValueError(
-                f"{self._name}({self.gamma!r}) takes its width from the training objects, but has "
+                f"{self.function_name}({self.gamma!r}) takes its width from the training objects, but has "
                 "none. Call kernels(X_train) or kernels(X_new, X_train)."
             )
         return self.gamma
+
+    def _scaled_distances(self, X: NDArray, Y: NDArray | None) -> NDArray:
+        """Squared distances times gamma, with the digits of the differences of objects."""
+        X, Y = near_zero(X, Y)
+        gamma = 1 / X.shape[1] if self.number is None else self.number
+        largest = max(
+            np.einsum("nd,nd->n", each, each).max() for each in (X, Y) if each is not None
+        )
+        if not LOST <= 4 * np.finfo(float).eps * gamma * largest < np.inf:
+            return gamma * _scikit_learn().euclidean_distances(X, Y, squared=True)
+        # Slower, and exact within groups of objects that are far apart.
+        return gamma * cdist(X, X if Y is None else Y, "sqeuclidean")
 
     @override
     def diagonal(self, X: NDArray) -> NDArray:
@@ -166,9 +184,11 @@ class _Radial(BaseKernel):
     @override
     def describe(self, space: str | None) -> str:
         if self.gamma is None:
-            return label(self._name, space)
+            return label(self.function_name, space)
         setting = self.gamma if isinstance(self.gamma, str) else f"{self.gamma:.4g}"
-        return label(self._name, space, setting if self.rule is None else f"{self.rule}={setting}")
+        return label(
+            self.function_name, space, setting if self.rule is None else f"{self.rule}={setting}"
+        )
 
 
 @dataclass(frozen=True)
@@ -179,15 +199,23 @@ class Gaussian(_Radial):
 
     @override
     def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:
-        X, Y = near_zero(X, Y)
-        gamma = 1 / X.shape[1] if self.number is None else self.number
-        largest = max(
-            np.einsum("nd,nd->n", each, each).max() for each in (X, Y) if each is not None
-        )
-        if not LOST <= 4 * np.finfo(float).eps * gamma * largest < np.inf:
-            return _scikit_learn().rbf_kernel(X, Y, gamma=gamma)
-        # Slower, and exact within groups of objects that are far apart.
-        return np.exp(-gamma * cdist(X, X if Y is None else Y, "sqeuclidean"))
+        return np.exp(-self._scaled_distances(X, Y))
+
+
+@dataclass(frozen=True)
+class InverseMultiquadric(_Radial):
+    """(1 + gamma ||x - x'||^2)^(-1/2)."""
+
+    rules: ClassVar[Rules] = {"median": half_at_median}
+
+    @property
+    @override
+    def function_name(self) -> str:
+        return "inverse_multiquadric"
+
+    @override
+    def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:
+        return (1 + self._scaled_distances(X, Y)) ** -0.5
 
 
 @dataclass(frozen=True)

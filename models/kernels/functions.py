@@ -12,6 +12,7 @@ from .base import (
     Cosine,
     Covariance,
     Gaussian,
+    InverseMultiquadric,
     Laplace,
     Linear,
     Polynomial,
@@ -52,6 +53,21 @@ def gaussian(gamma: float | Literal["median", "scale"] | Theta | None = None) ->
     array(['gaussian(median=0.01911)', 'linear'], dtype='<U24')
     """
     return _one(LearnedGaussian(gamma) if isinstance(gamma, Theta) else Gaussian(gamma))
+
+
+def inverse_multiquadric(gamma: float | Literal["median"] | None = None) -> Kernels:
+    """Inverse multiquadric kernel (1 + gamma ||x - x'||^2)^(-1/2).
+
+    It is the mean of the Gaussian kernels exp(-s ||x - x'||^2) over s ~ Gamma(1/2, 1 / gamma), so
+    that objects near by and far away both count. `gamma` is 1 / n_features by default; "median" is
+    3 / m, with which the kernel is 1/2 at the median squared distance m of pairs of training
+    objects. See `gaussian`.
+
+    Examples
+    --------
+    >>> stack = kz.kernels.inverse_multiquadric("median")(X_train)
+    """
+    return _one(InverseMultiquadric(gamma))
 
 
 def laplace(gamma: float | Literal["median"] | None = None) -> Kernels:

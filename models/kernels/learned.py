@@ -98,7 +98,7 @@ class LearnedGaussian(BaseKernel):
 
     @property
     @override
-    def _name(self) -> str:
+    def function_name(self) -> str:
         return "gaussian"
 
 

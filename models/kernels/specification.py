@@ -53,7 +53,7 @@ class Member:
             for name, value in vars(self.base).items()
             if value is not getattr(type(self.base), name, None)
         ]
-        calls = [f"{type(self.base).__name__.lower()}({', '.join(settings)})"]
+        calls = [f"{self.base.function_name}({', '.join(settings)})"]
         calls += [f"on({self.space!r})"] if self.space is not None else []
         calls += [f"normalize({', '.join(map(repr, self.steps))})"] if self.steps else []
         calls += [f"named({self.name!r})"] if self.name is not None else []

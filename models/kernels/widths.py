@@ -29,6 +29,11 @@ def median_of_squared_distances(X: Rows, owner: str) -> float:
     return 1 / (2 * _median_distance(X, "sqeuclidean", owner))
 
 
+def half_at_median(X: Rows, owner: str) -> float:
+    """Gamma with which an inverse multiquadric is 1/2 at the median squared distance m: 3 / m."""
+    return 3 / _median_distance(X, "sqeuclidean", owner)
+
+
 def median_of_distances(X: Rows, owner: str) -> float:
     """Gamma of a Laplace kernel: 1 / median_{i<j} ||x_i - x_j||_1."""
     return 1 / _median_distance(X, "cityblock", owner)

@@ -5,13 +5,22 @@ import pymc as pm
 import pytensor.tensor as pt
 import pytest
 
-from kernelzoo.models.kernels import Theta, covariance, gaussian, laplace, linear, polynomial
+from kernelzoo.models.kernels import (
+    Theta,
+    covariance,
+    gaussian,
+    inverse_multiquadric,
+    laplace,
+    linear,
+    polynomial,
+)
 
 #: By name: kernels of differences of objects.
 STATIONARY = {
     "gaussian": gaussian(0.3),
     "median": gaussian("median"),
     "laplace": laplace(0.3),
+    "multiquadric": inverse_multiquadric(0.3),
     "centred": gaussian(0.3).normalize("center"),
     "pymc": covariance(pm.gp.cov.Matern52(2, ls=1.0)),
     "product in pymc": covariance(2.0 * pm.gp.cov.ExpQuad(2, ls=1.0) * pm.gp.cov.Cosine(2, ls=3.0)),

@@ -9,7 +9,14 @@ from sklearn.metrics.pairwise import laplacian_kernel, rbf_kernel
 from sklearn.svm import SVC
 
 from kernelzoo.models import MultinomialProbit
-from kernelzoo.models.kernels import as_stack, gaussian, laplace, linear, precomputed
+from kernelzoo.models.kernels import (
+    as_stack,
+    gaussian,
+    inverse_multiquadric,
+    laplace,
+    linear,
+    precomputed,
+)
 from kernelzoo.models.kernels.base import Gaussian
 from kernelzoo.models.kernels.widths import median_of_squared_distances
 
@@ -21,6 +28,12 @@ def median(X, distance):
     return np.median([distance(x, y) for x, y in combinations(X, 2)])
 
 
+def multiquadric(X, Y=None, gamma=None):
+    return [
+        [(1 + gamma * ((x - y) ** 2).sum()) ** -0.5 for y in (X if Y is None else Y)] for x in X
+    ]
+
+
 def gammas(X):
     squared = median(X, lambda x, y: ((x - y) ** 2).sum())
     absolute = median(X, lambda x, y: np.abs(x - y).sum())
@@ -28,6 +41,7 @@ def gammas(X):
         "gaussian(median)": 1 / (2 * squared),
         "gaussian(scale)": 1 / (X.shape[1] * X.var()),
         "laplace(median)": 1 / absolute,
+        "inverse_multiquadric(median)": 3 / squared,
     }
 
 
@@ -35,6 +49,7 @@ KERNELS = {
     "gaussian(median)": (gaussian("median"), rbf_kernel),
     "gaussian(scale)": (gaussian("scale"), rbf_kernel),
     "laplace(median)": (laplace("median"), laplacian_kernel),
+    "inverse_multiquadric(median)": (inverse_multiquadric("median"), multiquadric),
 }
 
 
