@@ -160,8 +160,8 @@ class _Radial(BaseKernel):
         """Gamma; raises a ValueError before a rule has computed it from training objects."""
         if isinstance(self.gamma, str):
             raise ValueError(
-                f"{self.function_name}({self.gamma!r}) takes its width from the training objects, but has "
-                "none. Call kernels(X_train) or kernels(X_new, X_train)."
+                f"{self.function_name}({self.gamma!r}) takes its width from the training objects, "
+                "but has none. Call kernels(X_train) or kernels(X_new, X_train)."
             )
         return self.gamma
 

@@ -650,3 +650,28 @@ def test_rows_without_similarities_are_named_with_who_completes_them(kernels):
     K[3] = K[:, 3] = np.nan
     with pytest.raises(ValueError, match=r"rows without similarities: 3 .*KernelCompleter"):
         kz.estimators.KernelProbitClassifier(kernels).fit(K, np.arange(9) % 3)
+
+
+@pytest.mark.parametrize("winner", ["gaussian", "inverse_multiquadric"])
+def test_default_kernels_are_those_that_predict_better(winner):
+    """A straight boundary, and a small ring among objects with long tails."""
+    rng = np.random.default_rng(0)
+    if winner == "gaussian":
+        X = rng.normal(size=(80, 2))
+        y = (X.sum(axis=1) > 0).astype(int)
+    else:
+        X = rng.standard_t(1.5, size=(80, 2))
+        y = (np.hypot(*X.T) < 0.7).astype(int)
+    fitted = KernelProbitClassifier(random_state=1, draws=50).fit(X[:60], y[:60])
+    scores = fitted.selection_.mean("obs").max(("weights", "scale"))
+    assert scores["kernels"].values[int(scores.argmax("kernels"))] == winner
+    kernels = getattr(kz.kernels, winner)("median")
+    given = KernelProbitClassifier(kernels, random_state=1, draws=50).fit(X[:60], y[:60])
+    assert given.selection_.dims == ("weights", "scale", "obs")
+    xr.testing.assert_equal(
+        fitted.selection_.sel(kernels=winner, drop=True).drop_attrs(), given.selection_.drop_attrs()
+    )
+    np.testing.assert_array_equal(fitted.predict_proba(X[60:]), given.predict_proba(X[60:]))
+    known = KernelProbitClassifier(random_state=1, draws=50, upsilon=1.0, combination="mean")
+    assert known.fit(X[:60], y[:60]).selection_ is None
+    assert known.kernel_names_[0].startswith("gaussian")
