@@ -654,24 +654,24 @@ def test_rows_without_similarities_are_named_with_who_completes_them(kernels):
 
 @pytest.mark.parametrize("winner", ["gaussian", "inverse_multiquadric"])
 def test_default_kernels_are_those_that_predict_better(winner):
-    """A straight boundary, and a small ring among objects with long tails."""
-    rng = np.random.default_rng(0)
+    """A straight boundary with noise, and a small ring among objects with long tails."""
     if winner == "gaussian":
-        X = rng.normal(size=(80, 2))
-        y = (X.sum(axis=1) > 0).astype(int)
+        rng = np.random.default_rng(2)
+        X = rng.normal(size=(90, 2))
+        y = (X.sum(axis=1) + 0.8 * rng.normal(size=90) > 0).astype(int)
     else:
-        X = rng.standard_t(1.5, size=(80, 2))
+        X = np.random.default_rng(1).standard_t(1.5, size=(90, 2))
         y = (np.hypot(*X.T) < 0.7).astype(int)
-    fitted = KernelProbitClassifier(random_state=1, draws=50).fit(X[:60], y[:60])
+    fitted = KernelProbitClassifier(random_state=1, draws=50).fit(X, y)
     scores = fitted.selection_.mean("obs").max(("weights", "scale"))
     assert scores["kernels"].values[int(scores.argmax("kernels"))] == winner
     kernels = getattr(kz.kernels, winner)("median")
-    given = KernelProbitClassifier(kernels, random_state=1, draws=50).fit(X[:60], y[:60])
+    given = KernelProbitClassifier(kernels, random_state=1, draws=50).fit(X, y)
     assert given.selection_.dims == ("weights", "scale", "obs")
     xr.testing.assert_equal(
         fitted.selection_.sel(kernels=winner, drop=True).drop_attrs(), given.selection_.drop_attrs()
     )
-    np.testing.assert_array_equal(fitted.predict_proba(X[60:]), given.predict_proba(X[60:]))
+    np.testing.assert_array_equal(fitted.predict_proba(X[:9]), given.predict_proba(X[:9]))
     known = KernelProbitClassifier(random_state=1, draws=50, upsilon=1.0, combination="mean")
-    assert known.fit(X[:60], y[:60]).selection_ is None
+    assert known.fit(X, y).selection_ is None
     assert known.kernel_names_[0].startswith("gaussian")
