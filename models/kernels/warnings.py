@@ -67,7 +67,9 @@ def warn_of_negligible(stack: xr.DataArray, owner: str, spread: float) -> None:
     The prior scale of an object's score is the norm of its row, times the `spread` of regressors.
     """
     sizes = np.abs(stack.values).max(axis=(1, 2))
-    scores = spread * np.linalg.norm(stack.values, axis=(1, 2)) / stack.sizes["obs"] ** 0.5
+    with np.errstate(under="ignore"):
+        norms = np.linalg.norm(stack.values, axis=(1, 2))
+    scores = spread * norms / stack.sizes["obs"] ** 0.5
     small = (sizes < LEAST_OF_LARGEST * sizes.max()) | (scores < LEAST_SCORE)
     if small.any():
         named = ", ".join(f"{name!r}" for name in map(str, stack["kernel"].values[small]))

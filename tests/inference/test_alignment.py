@@ -326,7 +326,7 @@ def test_alignment_of_frames_goes_by_labels():
 def test_what_is_drawn_by_ids_has_ids_of_its_own(probit):
     twice = X.iloc[[0, 0, *range(2, N)]]
     model = kz.MultinomialProbit(KERNELS(twice), LABELS.to_numpy())
-    with pytest.raises(ValueError, match=r"distinct labels. Got 'p0' more than once"):
+    with pytest.raises(ValueError, match=r"distinct labels. Got 'a, p0'"):
         kz.plots.plot_engines(drawn(model, W=(3, N), beta=(2,)))
 
 
