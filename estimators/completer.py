@@ -15,8 +15,8 @@ from ..inference.completion import CompletedKernels, complete_kernels
 from ..inference.mutual_completion.new_rows import NewRows, imputed_rows
 from ..models.completion.incomplete_forms import blank, entries
 from ..models.completion.mutual_blocks import GammaExcess
-from ..models.kernels.alignment import aligned_matrices, as_frame, listed
 from ..models.kernels.completed import CompletedRows
+from ..models.kernels.labels import aligned_matrices, as_frame, listed
 from ..models.kernels.normalization import Similarities, normalize
 from ..models.kernels.stack import as_stack
 from ..validation import (

@@ -10,14 +10,14 @@ import pandas as pd
 from numpy.typing import NDArray
 from xarray import DataArray
 
-from ..models.kernels.alignment import (
+from ..models.kernels.features import labels_after
+from ..models.kernels.labels import (
     NUMBERED,
     check_distinct,
     check_ids,
     counts_rows,
     listed,
 )
-from ..models.kernels.features import labels_after
 from ..validation import argument_error, check_unmasked
 
 __all__ = ["Gaps"]

@@ -18,7 +18,7 @@ from ..inference.engine.predict import joined
 from ..inference.engine.result import check_fitted, check_result
 from ..inference.selection import SCALES, why_no_selection
 from ..models.kernels import inverse_multiquadric
-from ..models.kernels.alignment import (
+from ..models.kernels.labels import (
     aligned,
     as_frame,
     check_distinct,

@@ -10,7 +10,7 @@ import pandas as pd
 import xarray as xr
 from scipy.sparse import issparse
 
-from ..models.kernels.alignment import as_frame, check_distinct, ids_along, listed
+from ..models.kernels.labels import as_frame, check_distinct, ids_along, listed
 from ..validation import argument_error, check_count, check_one_table
 
 __all__ = ["Tables", "check_measured", "check_names", "ids_of", "in_blocks", "labelled", "select"]

@@ -8,7 +8,7 @@ from sklearn.base import RegressorMixin
 from sklearn.utils import Tags
 
 from ..models import CompositeKernelRegression
-from ..models.kernels.alignment import order_of
+from ..models.kernels.labels import order_of
 from ..validation import check_flag
 from .predictor import KernelPredictor, document
 

@@ -26,8 +26,8 @@ from ..validation import (
 from .combinations.sums import Binary, Combination, DirichletWeights, FixedWeights
 from .declaration import Declaration
 from .distributions.multivariate_normal import MultivariateNormal
-from .kernels.alignment import aligned, as_frame, check_distinct, ids_along
 from .kernels.dask_stack import DaskStack, read_kernels
+from .kernels.labels import aligned, as_frame, check_distinct, ids_along
 from .kernels.source import KernelSource
 from .kernels.stack import Origin, origin_of
 from .operations.dask_scores import dask_scores

@@ -10,7 +10,7 @@ import pytensor.tensor as pt
 
 from ..validation import argument_error, check_labels, check_name, check_positive
 from .distributions.categorical_probit import CategoricalProbit
-from .kernels.alignment import check_distinct, listed
+from .kernels.labels import check_distinct, listed
 from .multinomial_probit import COMBINATIONS, declare_regressors
 from .mutual_kernel_completion import MutualKernelCompletion
 from .operations.matrix_product import matrix_product

@@ -31,8 +31,8 @@ from .combinations.sums import (
 )
 from .declaration import Declaration
 from .distributions.categorical_probit import CategoricalProbit
-from .kernels.alignment import aligned, ids_along
 from .kernels.dask_stack import DaskStack, read_kernels
+from .kernels.labels import aligned, ids_along
 from .kernels.learned import ParametricStack
 from .kernels.source import IN_MEMORY, KernelSource
 from .kernels.stack import origin_of

@@ -1,7 +1,7 @@
 """What a user may give by mistake, and the error that says so.
 
 A message names the argument, the rule and what it got. Rows that tests of a single room hold are
-not repeated here: alignment by labels (`models/kernels/test_alignment.py`,
+not repeated here: alignment by labels (`models/kernels/test_labels.py`,
 `inference/test_alignment.py`), results of another model (`inference/engine/test_same_model.py`),
 data changed by ``pm.set_data`` (`models/test_declaration.py`), seeds (`test_seeds.py`).
 """

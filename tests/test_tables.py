@@ -26,7 +26,7 @@ from kernelzoo.estimators import (
 from kernelzoo.inference.kernel_completion.classifiers import KernelNearestMean
 from kernelzoo.inference.mutual_completion.alignment import kernel_alignment
 from kernelzoo.models.combinations.sums import FixedWeights
-from kernelzoo.models.kernels.alignment import as_frame
+from kernelzoo.models.kernels.labels import as_frame
 
 N = 12
 RNG = np.random.default_rng(4)

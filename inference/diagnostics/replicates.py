@@ -21,7 +21,7 @@ from ..engine.density import arrays_in, compile_log_likelihood, lacks
 from ..engine.engine import Engine
 from ..engine.fit import fit
 from ..engine.paper import identified
-from ..engine.result import data_of, declared, draws_to_tree, stamp, versions, with_group
+from ..engine.result import data_of, draws_to_tree, stamp, term_fingerprints, versions, with_group
 from .simulation import OWNER, FromPosterior, FromPrior, Values, observation, set_observations
 
 __all__ = ["DRAWS", "OWNER", "Record", "Replicates", "ranks", "thinned"]
@@ -62,7 +62,13 @@ class Replicates:
         arrays = [*arrays_in(terms), *data_of(self.model).values()]
         numbers = [array for array in arrays if array.dtype.kind in "biuf"]
         engine = [self.engine.name, self.engine.settings_on(self.model), dict(self.options)]
-        run = [type(self.model).__name__, declared(self.model), self.method, self.seed, versions()]
+        run = [
+            type(self.model).__name__,
+            term_fingerprints(self.model),
+            self.method,
+            self.seed,
+            versions(),
+        ]
         return str(hash_of([numbers, *map(repr, engine), *run]))[:16]
 
     def prepared(self, replicates: int) -> "Replicates":

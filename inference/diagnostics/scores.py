@@ -7,7 +7,7 @@ import pandas as pd
 from scipy.stats import norm
 from xarray import DataArray, Dataset
 
-from ...models.kernels.alignment import aligned, as_frame, ids_along, order_of
+from ...models.kernels.labels import aligned, as_frame, ids_along, order_of
 from ...validation import (
     argument_error,
     check_finite,

@@ -32,14 +32,14 @@ __all__ = [
     "as_engine",
     "checked_model",
     "coordinates",
-    "dask_kernels",
-    "discrete_variables",
     "engines_for",
     "every_engine",
     "setting_of_no_use",
     "too_large",
     "unknown_combination",
     "variables_drawn",
+    "why_no_gradients",
+    "why_not_dask",
 ]
 
 Kind = Literal["exact", "mcmc", "vb", "point"]
@@ -224,15 +224,15 @@ def applicable(model: pm.Model, engine: str | Engine, owner: str) -> Engine:
     return engine
 
 
-def discrete_variables(model: pm.Model) -> str | None:
+def why_no_gradients(model: pm.Model) -> str | None:
     """Why an engine that needs gradients does not apply; None when every variable has one."""
-    if reason := dask_kernels(model):
+    if reason := why_not_dask(model):
         return reason
     names = [rv.name for rv in model.discrete_value_vars]
     return f"it needs gradients; {', '.join(names)} is discrete" if names else None
 
 
-def dask_kernels(model: pm.Model) -> str | None:
+def why_not_dask(model: pm.Model) -> str | None:
     """Why an engine other than VB does not apply to kernels in a Dask array; None in memory."""
     if source_of(model).in_memory:
         return None

@@ -20,7 +20,7 @@ from xarray import DataTree
 from ...numerics.compiled import numba_compiles
 from ...validation import Count, CountOrZero, Fraction, Positive, argument_error
 from .chains import has_workers, mean_and_spread, run_chains, sample_on_workers
-from .engine import Engine, Kind, Run, discrete_variables, too_large
+from .engine import Engine, Kind, Run, too_large, why_no_gradients
 from .mode import curvature
 from .paper import Algorithm, Paper, PaperEngine
 
@@ -161,7 +161,7 @@ class NUTS(Engine):
             return f"the package {self.backend} is not installed (pip install kernelzoo[{extra}])"
         if self.backend == "nutpie" and not numba_compiles():
             return "nutpie compiles by numba, which NUMBA_DISABLE_JIT=1 switches off"
-        if (reason := discrete_variables(model)) or self.mass_matrix == "adapted":
+        if (reason := why_no_gradients(model)) or self.mass_matrix == "adapted":
             return reason
         return too_large(model)
 

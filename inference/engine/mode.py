@@ -16,7 +16,7 @@ from scipy.optimize import OptimizeResult, minimize
 from xarray import DataTree
 
 from ...validation import Count
-from .engine import Engine, Kind, Run, discrete_variables, too_large
+from .engine import Engine, Kind, Run, too_large, why_no_gradients
 from .independent import constrained_draws, gaussian_result, lower_factor
 from .outputs import ModeOutput
 
@@ -199,7 +199,7 @@ class Laplace(Engine):
 
     @override
     def why_not(self, model: pm.Model) -> str | None:
-        return discrete_variables(model) or too_large(model)
+        return why_no_gradients(model) or too_large(model)
 
     @override
     def run(self, model: pm.Model, run: Run) -> DataTree:

@@ -17,7 +17,7 @@ from xarray import Dataset, DataTree
 from ...models.declaration import Declaration, family
 from ...user_warnings import numpy_warnings
 from ...validation import check_arguments, check_name
-from .engine import Engine, Run, dask_kernels, setting_of_no_use
+from .engine import Engine, Run, setting_of_no_use, why_not_dask
 from .outputs import ExactOutput, ModeOutput, PointOutput, VariationalOutput
 
 __all__ = [
@@ -176,7 +176,7 @@ class PaperEngine[Output](Engine):
             if (algorithm := self.algorithm_of(paper)) is not None:
                 reason = paper.why_not(model)
                 if reason is None and not algorithm.in_blocks:
-                    reason = dask_kernels(model)
+                    reason = why_not_dask(model)
                 verdicts.append((algorithm, reason or algorithm.unless(model)))
         return verdicts
 

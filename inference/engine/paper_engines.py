@@ -15,7 +15,7 @@ from xarray import DataTree
 from ...user_warnings import warn_user
 from ...validation import Count, CountOrZero, Positive, PositiveOrInf
 from .convergence import convergence_of_ascent, pareto_k
-from .engine import Kind, Run, discrete_variables
+from .engine import Kind, Run, why_no_gradients
 from .independent import independent_draws
 from .mode import Space, search_by_gradients
 from .outputs import ExactOutput, ModeOutput, PointOutput, VariationalOutput
@@ -236,7 +236,7 @@ class EM(PaperEngine[PointOutput]):
 
 
 #: For every model without discrete variables.
-BY_GRADIENTS = Algorithm(search_by_gradients, unless=discrete_variables)
+BY_GRADIENTS = Algorithm(search_by_gradients, unless=why_no_gradients)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

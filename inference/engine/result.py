@@ -46,7 +46,6 @@ __all__ = [
     "data_in",
     "data_of",
     "declaration",
-    "declared",
     "differing_data",
     "differing_terms",
     "draws_to_keep",
@@ -54,6 +53,7 @@ __all__ = [
     "equal_but_for_rounding",
     "point_to_tree",
     "stamp",
+    "term_fingerprints",
     "trajectory",
     "versions",
     "with_group",
@@ -277,7 +277,7 @@ def declaration(model: pm.Model) -> dict[str, str]:
     """Return what a result's attributes tell of its model's priors and likelihood."""
     likelihood = [*model.observed_RVs, *model.potentials]
     return {
-        "declared": json.dumps(declared(model)),
+        "declared": json.dumps(term_fingerprints(model)),
         "terms": json.dumps(sorted(str(term.name) for term in likelihood)),
         "versions": json.dumps(versions()),
     }
@@ -319,7 +319,7 @@ def equal_but_for_rounding(one: NDArray, other: NDArray, axis: int | None = None
     return bool(np.allclose(one, other, rtol=0, atol=close, equal_nan=True))
 
 
-def declared(model: pm.Model) -> dict[str, str]:
+def term_fingerprints(model: pm.Model) -> dict[str, str]:
     """Short fingerprints of the free variables' priors, and by the name "" of the likelihood."""
     terms = {str(variable.name): [variable] for variable in model.free_RVs}
     return {

@@ -13,7 +13,7 @@ from ...validation import Count, Positive
 from ..engine.chains import check_main_guard
 from ..engine.convergence import convergence_of_noisy_ascent
 from ..engine.density import log_density
-from ..engine.engine import Engine, Kind, Run, discrete_variables, too_large
+from ..engine.engine import Engine, Kind, Run, too_large, why_no_gradients
 from ..engine.independent import gaussian_result, lean_tree, lower_factor
 from ..engine.result import trajectory, with_group
 
@@ -55,7 +55,7 @@ class ADVI(Engine):
     @override
     def why_not(self, model: pm.Model) -> str | None:
         full = self.covariance == "full-rank"
-        return discrete_variables(model) or (too_large(model) if full else None)
+        return why_no_gradients(model) or (too_large(model) if full else None)
 
     @override
     def run(self, model: pm.Model, run: Run) -> DataTree:
@@ -127,7 +127,7 @@ class Pathfinder(Engine):
         if reshaped:
             # pymc_extras labels the coordinates of a value variable by the variable's dims.
             return f"pymc-extras cannot label a transformed matrix ({', '.join(reshaped)})"
-        return discrete_variables(model)
+        return why_no_gradients(model)
 
     @override
     def run(self, model: pm.Model, run: Run) -> DataTree:

@@ -12,7 +12,7 @@ from xarray import Dataset, DataTree
 
 from ..engine.chains import check_main_guard, make_lean
 from ..engine.convergence import convergence_of_particles
-from ..engine.engine import Engine, Kind, Run, dask_kernels
+from ..engine.engine import Engine, Kind, Run, why_not_dask
 from ..engine.mcmc import keywords_of
 from ..engine.result import with_group
 
@@ -116,7 +116,7 @@ class SMC(Engine):
 
     @override
     def why_not(self, model: pm.Model) -> str | None:
-        if reason := dask_kernels(model):
+        if reason := why_not_dask(model):
             return reason
         return None if model.observed_RVs else "the model has no observed variable"
 

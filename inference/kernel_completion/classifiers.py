@@ -28,7 +28,7 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve, eigh
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from ...models.kernels.alignment import aligned, as_frame, labelled_gram, order_of
+from ...models.kernels.labels import aligned, as_frame, labelled_gram, order_of
 from ...validation import (
     argument_error,
     check_finite,

@@ -7,7 +7,7 @@ import xarray as xr
 from xarray import Dataset, DataTree
 
 from ...models.diagonal_wishart_completion import DiagonalWishartCompletion
-from ...models.kernels.alignment import NUMBERED, aligned, counts_rows
+from ...models.kernels.labels import NUMBERED, aligned, counts_rows
 from ...models.wishart_completion import WishartCompletion
 from ...models.wishart_kernel_mixture import WishartKernelMixture
 from ...validation import argument_error, check_labels, check_name

@@ -33,7 +33,7 @@ from scipy.special import log_softmax, softmax
 
 from ...models.completion.input import PartitionedStack
 from ...models.completion.moment_matching import check_component_degrees
-from ...models.kernels.alignment import aligned
+from ...models.kernels.labels import aligned
 from ...validation import argument_error, check_labels
 
 __all__ = ["OBJECTIVES", "Criterion", "Given", "Objective", "Slope", "leave_one_out_rows"]

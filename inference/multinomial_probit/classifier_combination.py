@@ -10,7 +10,7 @@ import xarray as xr
 from numpy.typing import NDArray
 from xarray import Dataset
 
-from ...models.kernels.alignment import order_of
+from ...models.kernels.labels import order_of
 from ...validation import argument_error, check_name, check_probabilities
 
 __all__ = ["combine_classifiers"]

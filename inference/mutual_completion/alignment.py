@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from ...models.kernels.alignment import as_frame, order_of, with_ids_of_columns
+from ...models.kernels.labels import as_frame, order_of, with_ids_of_columns
 from ...validation import argument_error, check_finite, check_labels, check_undated, check_unmasked
 
 __all__ = ["ideal_kernel", "kernel_alignment"]

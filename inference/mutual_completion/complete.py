@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from ...models.completion.incomplete import IncompleteKernels
 from ...models.completion.mutual_blocks import GammaExcess
-from ...models.kernels.alignment import counts_rows
 from ...models.kernels.completed import CompletedKernels
+from ...models.kernels.labels import counts_rows
 from ...models.kernels.normalization import NORMALIZATIONS
 from ...models.mutual_kernel_completion import MutualKernelCompletion
 from ...validation import Count, argument_error, check_arguments, check_name

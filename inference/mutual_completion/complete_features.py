@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pandas as pd
 import xarray as xr
 
-from ...models.kernels.alignment import (
+from ...models.kernels.labels import (
     as_frame,
     check_distinct,
     check_ids,

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from xarray import Dataset
 
 from ...models.completion.incomplete import IncompleteKernels
-from ...models.kernels.alignment import aligned, check_distinct, labelled_gram
+from ...models.kernels.labels import aligned, check_distinct, labelled_gram
 from ...models.kernels.stack import as_stack
 from ...validation import (
     Seed,

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from pandas.errors import InvalidIndexError
 from xarray import Dataset, DataTree
 
-from ...models.kernels.alignment import check_distinct
+from ...models.kernels.labels import check_distinct
 from ...validation import argument_error, check_names
 from ..diagnostics.variance import variance_explained
 from ..engine.paper import identified

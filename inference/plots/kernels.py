@@ -12,7 +12,7 @@ from matplotlib.colors import AsinhNorm, Normalize
 from matplotlib.image import AxesImage
 from numpy.typing import NDArray
 
-from ...models.kernels.alignment import aligned, ids_along
+from ...models.kernels.labels import aligned, ids_along
 from ...models.kernels.stack import as_stack
 from ...user_warnings import numpy_warnings
 from ...validation import check_labels

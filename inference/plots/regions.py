@@ -16,7 +16,7 @@ from matplotlib.image import AxesImage
 from numpy.typing import NDArray
 from xarray import Dataset, DataTree
 
-from ...models.kernels.alignment import aligned, as_frame
+from ...models.kernels.labels import aligned, as_frame
 from ...models.kernels.learned import ParametricStack
 from ...models.kernels.rows import COMPARED_OBJECTS, evenly_spaced
 from ...validation import (

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy import stats
 from xarray import DataArray, Dataset
 
-from ...models.kernels.alignment import aligned, ids_along
+from ...models.kernels.labels import aligned, ids_along
 from ...validation import (
     Count,
     argument_error,

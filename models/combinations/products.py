@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from pytensor.tensor import TensorVariable
 
 from ...validation import argument_error, check_positive
-from ..kernels.alignment import kernel_names
+from ..kernels.labels import kernel_names
 from .sums import (
     SMALLEST,
     Combination,

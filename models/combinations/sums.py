@@ -31,7 +31,7 @@ from scipy.special import logit
 from ...user_warnings import warn_user
 from ...validation import argument_error, check_finite, check_flag, check_positive, check_unmasked
 from ..distributions.dirichlet import Dirichlet
-from ..kernels.alignment import in_order, kernel_names
+from ..kernels.labels import in_order, kernel_names
 from ..operations.weighted_sum import weighted_sum
 
 __all__ = [

@@ -20,7 +20,7 @@ from ...validation import (
     check_square_symmetric,
     check_unmasked,
 )
-from ..kernels.alignment import aligned_matrices, as_frame, check_distinct, listed
+from ..kernels.labels import aligned_matrices, as_frame, check_distinct, listed
 from ..kernels.source import DIMS
 from ..kernels.stack import as_stack, check_gram
 from .incomplete_forms import blank, entries

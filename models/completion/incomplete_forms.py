@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pandas as pd
 import xarray as xr
 
-from ..kernels.alignment import as_frame
+from ..kernels.labels import as_frame
 from ..kernels.source import DIMS
 
 __all__ = ["blank", "entries"]

@@ -16,7 +16,7 @@ from ...validation import (
     check_unmasked,
     number_or_nan,
 )
-from ..kernels.alignment import (
+from ..kernels.labels import (
     as_frame,
     check_distinct,
     in_order,

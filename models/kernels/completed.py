@@ -11,7 +11,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from ...validation import argument_error
-from .alignment import check_distinct, listed
+from .labels import check_distinct, listed
 from .normalization import Similarities, normalize
 from .source import DIMS, KernelSource
 

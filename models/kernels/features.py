@@ -17,7 +17,7 @@ from ...validation import (
     check_real,
     check_unmasked,
 )
-from .alignment import (
+from .labels import (
     NUMBERED,
     as_frame,
     check_complete,

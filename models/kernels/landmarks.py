@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ...validation import argument_error
 from .base import BaseKernel
-from .normalization import around
+from .normalization import with_centring
 from .rows import Rows
 
 # k-means is run on this many objects per cluster at most, so that they fit into memory.
@@ -39,7 +39,7 @@ class Landmarks(BaseKernel):
             rule = f"at most the number of training objects, {len(X)}"
             raise argument_error("n_components", "landmarks", rule, str(m))
         landmarks = CHOICES[self.by](X, m, np.random.default_rng(self.seed))
-        return *around(self.base, X, steps, name, every_trace=True), landmarks
+        return *with_centring(self.base, X, steps, name, every_trace=True), landmarks
 
     @property
     @override

@@ -104,7 +104,7 @@ def normalize(new: Similarities, train: Similarities, steps: Sequence[str], name
 
 
 @dataclass(frozen=True, eq=False)
-class Around(BaseKernel):
+class ShiftedKernel(BaseKernel):
     """`scale` times another kernel of the features minus `centre` (D,)."""
 
     base: BaseKernel
@@ -125,7 +125,7 @@ class Around(BaseKernel):
         return self.base.describe(space)
 
 
-def around(
+def with_centring(
     base: BaseKernel, X: Rows, steps: Sequence[str], name: str, *, every_trace: bool = False
 ) -> tuple[BaseKernel, Sequence[str]]:
     """Kernel of features shifted to zero where centring cancels the shift, and the steps left.
@@ -143,4 +143,4 @@ def around(
         scale = len(X) / check_trace(trace, name)
     if shifted:
         centre = np.median(np.asarray(X[evenly_spaced(len(X), 1000)]), axis=0)
-    return Around(base, centre, scale), steps[first:]
+    return ShiftedKernel(base, centre, scale), steps[first:]

@@ -23,12 +23,18 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from ...validation import Seed, argument_error, check_count, check_name, integer_seed
-from .alignment import check_distinct
 from .base import BaseKernel, BasisExpansion, Precomputed
 from .features import Objects, feature_spaces
+from .labels import check_distinct
 from .landmarks import CHOICES, Landmarks
 from .learned import LearnedGaussian, LearnedKernel, ParametricStack
-from .normalization import NORMALIZATIONS, Similarities, around, needs_training_gram, normalize
+from .normalization import (
+    NORMALIZATIONS,
+    Similarities,
+    needs_training_gram,
+    normalize,
+    with_centring,
+)
 from .rows import BLOCK, fingerprint, is_dask, slices_of
 from .source import DIMS
 from .stack import Origin, with_origin
@@ -88,7 +94,7 @@ class FittedMember:
         if isinstance(member.base, Landmarks):
             base, steps, X_train = member.base.chosen(X_train, member.steps, name)
         else:
-            base, steps = around(member.base, X_train, member.steps, name)
+            base, steps = with_centring(member.base, X_train, member.steps, name)
         gram = base.train(X_train, name) if needs_training_gram(steps) else None
         part = Similarities(gram, base.diagonal(X_train)) if steps else None
 
@@ -439,7 +445,7 @@ def _values_at_once(
 
 def _of_training(member: Member, X: NDArray, name: str) -> NDArray:
     """Normalised values (N, M) of the training objects among themselves."""
-    base, steps = around(member.base, X, member.steps, name)
+    base, steps = with_centring(member.base, X, member.steps, name)
     values = base.train(X, name)
     if not steps:
         return values

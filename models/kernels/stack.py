@@ -25,7 +25,8 @@ from ...validation import (
     check_square_symmetric,
     check_unmasked,
 )
-from .alignment import (
+from .features import counts_as, labels_after
+from .labels import (
     NUMBERED,
     aligned_matrices,
     check_distinct,
@@ -33,7 +34,6 @@ from .alignment import (
     check_repeated,
     order_of,
 )
-from .features import counts_as, labels_after
 from .source import DIMS
 
 #: Attribute of a stack with the relative size of rounding errors of the kernels it was made from.

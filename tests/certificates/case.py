@@ -19,7 +19,7 @@ from xarray import DataTree
 from kernelzoo.inference import Engine, fit, identified
 from kernelzoo.inference.engine import quiet_sampler
 from kernelzoo.inference.engine.engine import variables_drawn
-from kernelzoo.inference.engine.result import declared, versions
+from kernelzoo.inference.engine.result import term_fingerprints, versions
 
 from .cells import Cell, problem_of, references, with_reference
 
@@ -137,7 +137,7 @@ def reference(case: Case) -> DataTree:
     variant = with_reference(case.cell.variant)
     name, model = references(variant), problem_of(variant)
     options = _LONG[name]
-    key = fingerprint(variant.slug, name, options, declared(model), versions())
+    key = fingerprint(variant.slug, name, options, term_fingerprints(model), versions())
     path = case.scratch / f"reference-{variant.slug}-{key}.nc"
     if not path.exists():
         engine = Engine.registry[name.lower()]()

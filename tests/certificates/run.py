@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from kernelzoo.inference import Engine
-from kernelzoo.inference.engine.result import declared, versions
+from kernelzoo.inference.engine.result import term_fingerprints, versions
 
 from .case import Case, NotRunError, UnfinishedError, fingerprint, reference
 from .cells import (
@@ -109,7 +109,7 @@ def _settings(cell: Cell) -> dict[str, Any]:
 
 def _recipe(cell: Cell, seed: int) -> str:
     """Fingerprint of a cell's problem, engine, checks, seed and libraries."""
-    problem = declared(problem_of(cell.variant))
+    problem = term_fingerprints(problem_of(cell.variant))
     checks = [(check.name, repr(check)) for check in _checks(cell)]
     libraries = {name: number for name, number in versions().items() if name != "kernelzoo"}
     return fingerprint(cell.slug, _settings(cell), checks, seed, problem, libraries)

@@ -10,7 +10,12 @@ from pymc.backends.arviz import find_constants
 
 import kernelzoo as kz
 from kernelzoo.inference.engine.compilation import python_mode
-from kernelzoo.inference.engine.result import constants_of, data_of, declared, differing_data
+from kernelzoo.inference.engine.result import (
+    constants_of,
+    data_of,
+    differing_data,
+    term_fingerprints,
+)
 
 KERNELS = np.stack([np.eye(4), np.diag([1.0, 2.0, 3.0, 4.0])])
 LABELS = np.array([0, 1, 0, 1])
@@ -18,7 +23,7 @@ LABELS = np.array([0, 1, 0, 1])
 
 @pytest.mark.parametrize("model", kz.MODELS, ids=lambda model: model.__name__)
 def test_a_declaration_made_twice_has_the_same_fingerprints(model):
-    assert declared(model.example()) == declared(model.example())
+    assert term_fingerprints(model.example()) == term_fingerprints(model.example())
 
 
 @pytest.mark.parametrize(
@@ -33,14 +38,14 @@ def test_a_declaration_made_twice_has_the_same_fingerprints(model):
     ],
 )
 def test_whole_numbers_are_numbers(one, other):
-    assert declared(kz.MultinomialProbit(KERNELS, LABELS, **one)) == declared(
+    assert term_fingerprints(kz.MultinomialProbit(KERNELS, LABELS, **one)) == term_fingerprints(
         kz.MultinomialProbit(KERNELS, LABELS, **other)
     )
 
 
 def test_hyperparameters_change_the_fingerprints_of_what_depends_on_them():
-    one = declared(kz.MultinomialProbit(KERNELS, LABELS, tau=1.0))
-    other = declared(kz.MultinomialProbit(KERNELS, LABELS, tau=2.0))
+    one = term_fingerprints(kz.MultinomialProbit(KERNELS, LABELS, tau=1.0))
+    other = term_fingerprints(kz.MultinomialProbit(KERNELS, LABELS, tau=2.0))
     assert one.keys() == other.keys()
     assert {name for name in one if one[name] != other[name]} == {"zeta", "W", ""}
     assert one["beta"] == other["beta"]
@@ -53,7 +58,7 @@ def test_exchanged_parents_are_seen():
         with pm.Model() as model:
             parents = {"a": pm.Normal("a"), "b": pm.Normal("b")}
             pm.Normal("y", parents[first], pm.math.exp(parents[second]), observed=0.0)
-        return declared(model)
+        return term_fingerprints(model)
 
     one, other = exchanged("a", "b"), exchanged("b", "a")
     assert one["a"] == other["a"]
@@ -69,7 +74,7 @@ def test_the_inside_of_a_distribution_is_seen():
 
         with pm.Model() as model:
             pm.CustomDist("x", 0.0, dist=dist, class_name="skewed")
-        return declared(model)
+        return term_fingerprints(model)
 
     assert skewed(2) == skewed(2)
     assert skewed(2) != skewed(3)
@@ -92,7 +97,7 @@ def test_collapsed_models_are_of_the_same_data_and_priors(model, options):
         given = (KERNELS, np.array([0.3, -0.1, 1.0, 0.0]))
     plain, collapsed = (model(*given, collapsed=c, **options) for c in (False, True))
     assert not differing_data(data_of(plain), data_of(collapsed))
-    priors, others = declared(plain), declared(collapsed)
+    priors, others = term_fingerprints(plain), term_fingerprints(collapsed)
     common = (priors.keys() & others.keys()) - {""}
     assert common
     assert {name: priors[name] for name in common} == {name: others[name] for name in common}

@@ -25,8 +25,8 @@ from kernelzoo.models.kernels import (
     linear,
     precomputed,
 )
-from kernelzoo.models.kernels.alignment import NUMBERED as NUMBERS
-from kernelzoo.models.kernels.alignment import aligned, counts_rows, order_of
+from kernelzoo.models.kernels.labels import NUMBERED as NUMBERS
+from kernelzoo.models.kernels.labels import aligned, counts_rows, order_of
 from kernelzoo.models.multinomial_probit import MultinomialProbit
 from kernelzoo.models.mutual_kernel_completion import MutualKernelCompletion
 from kernelzoo.models.wishart_completion import WishartCompletion
