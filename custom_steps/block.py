@@ -337,6 +337,13 @@ class GibbsBlock(BlockedStep):
     def step(self, point: PointType) -> tuple[PointType, StatsType]:
         """Return a moved point; the given point and its arrays are not modified."""
         values, stats = self.sweep(self._input_map.constrain(point), self.rng)
+        owned = self._output_map.value_names.keys()
+        if not isinstance(values, Mapping) or owned - values.keys():
+            got = list(values) if isinstance(values, Mapping) else repr(values)
+            raise ValueError(
+                f"The sweep of {type(self).__name__} must return (values, stats), with a new value "
+                f"of each variable of the step: {', '.join(map(repr, owned))}. Got values of {got}."
+            )
         # Updating a copy keeps the order of the keys, on which the sampler relies.
         return {**point, **self._output_map.unconstrain(values)}, [stats]
 

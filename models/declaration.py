@@ -208,6 +208,8 @@ class Declaration(pm.Model):
 
     def amendments(self) -> list[str]:
         """Names of the terms added to or taken from the declaration since it was sealed."""
+        if "_declared" not in self.__dict__:
+            raise ValueError(f"The constructor of {type(self).__name__} must end with self.seal().")
         return sorted(self._terms() ^ self._declared)
 
     @override

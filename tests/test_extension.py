@@ -13,15 +13,16 @@ import arviz as az
 import numpy as np
 import pymc as pm
 import pytest
+from scipy import stats
 from xarray import DataTree
 
 import kernelzoo as kz
 from family import assert_mean, assert_z
 from kernelzoo.custom_steps import AlbertChib
 from kernelzoo.custom_steps.multinomial_probit.sweep import MOVES
-from kernelzoo.inference import PAPERS, Algorithm, Paper, add_paper, identified
+from kernelzoo.inference import PAPERS, Algorithm, ExactOutput, Paper, add_paper, identified
 from kernelzoo.inference.engine.compilation import python_mode
-from kernelzoo.models import composite_kernel
+from kernelzoo.models import Declaration, composite_kernel
 from kernelzoo.models.combinations.sums import RULES
 from kernelzoo.numerics.probit import class_probabilities
 
@@ -140,6 +141,66 @@ def test_an_algorithm_that_keeps_nothing_can_be_timed(paper):
     assert [each.seconds for each in choice.candidates if each.engine.name == "VB"] > [0]
     with pytest.raises(ValueError, match="'max_seconds' argument of fit must be enough for VB to"):
         kz.fit(model, "vb", max_seconds=1e-9, **OPTIONS)
+
+
+def test_a_sweep_keeps_the_posterior(paper):
+    drawn = kz.fit(paper, "exact", draws=8000, **OPTIONS)["posterior"].to_dataset().squeeze("chain")
+    step = PAPERS[type(paper)].gibbs.function(paper, None)[0]
+    rng = np.random.default_rng(4)
+    values = [{name: drawn[name].values[i] for name in ("mu", "tau")} for i in range(4000)]
+    swept = [step.sweep(each, rng)[0] for each in values]
+    for name in ("mu", "tau"):
+        moved = [each[name] for each in swept]
+        assert stats.ks_2samp(moved, drawn[name].values[4000:]).pvalue > 1e-3
+
+
+def test_a_step_must_return_its_variables(paper):
+    step = PAPERS[type(paper)].gibbs.function(paper, None)[0]
+    for wrong in (({"mu": 0.0}, {}), {"mu": 0.0, "tau": 1.0}):
+        step.sweep = lambda values, rng, wrong=wrong: wrong
+        with pytest.raises(ValueError, match="The sweep of NormalGibbs must return"):
+            step.step(paper.initial_point())
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [lambda n: {"mu": np.zeros(n)}, lambda n: sized(3), lambda n: sized(n, np.nan), np.zeros],
+)
+def test_a_sampler_must_return_all_draws(paper, draw):
+    """Bug: three draws for a thousand were a result, and so were draws that are NaN."""
+
+    class Sampled(type(paper)):
+        pass
+
+    def sampled(model, run):
+        return ExactOutput(lambda draws, rng: draw(draws))
+
+    add_paper(Paper(Sampled, exact=Algorithm(sampled)))
+    with pytest.raises(ValueError, match=r"'sample' .*must return"):
+        kz.fit(Sampled(X), "exact", **OPTIONS)
+
+
+def sized(n, tau=1.0):
+    """Draws of the toy paper's variables, all alike."""
+    return {"mu": np.zeros(n), "tau": np.full(n, tau)}
+
+
+def test_a_paper_refuses_what_is_no_algorithm(paper):
+    with pytest.raises(ValueError, match="'exact' argument of Paper must be an Algorithm"):
+        Paper(type(paper), exact=print)
+    with pytest.raises(ValueError, match="'model' argument of Paper must be a class"):
+        Paper(paper)
+
+
+def test_a_model_that_is_not_sealed_says_so():
+    class Unsealed(Declaration):
+        def __init__(self):
+            super().__init__()
+            with self:
+                pm.Normal("x", pm.Normal("mu"), observed=X)
+
+    with pytest.raises(ValueError, match=r"Unsealed must end with self\.seal\(\)"):
+        kz.fit(Unsealed(), "laplace", **OPTIONS)
 
 
 def test_predictions_of_a_new_paper(paper, results):

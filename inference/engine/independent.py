@@ -77,7 +77,8 @@ def independent_draws(
                 size = min(size, left)
                 drawn = sample(size, rng)
                 draws, log_q = (drawn, None) if exact else drawn
-                draws = {**draws, **derive(draws)}
+                draws = _checked(model, draws, size)
+                draws |= derive(draws)
                 stats: dict[str, NDArray] = {}
                 likelihoods: dict[str, NDArray] = {}
                 if log_q is not None:
@@ -118,6 +119,26 @@ def independent_draws(
     if interrupted:
         tree.attrs["converged"] = "no"
     return tree
+
+
+def _checked(model: pm.Model, draws: Any, size: int) -> dict[str, NDArray]:
+    """Raise ValueError unless there are `size` draws of every free variable, without NaN."""
+    if not isinstance(draws, Mapping):
+        raise ValueError(
+            "'sample' of an ExactOutput must return a dict of draws, and that of a "
+            "VariationalOutput a tuple (dict of draws, log q). For the dict, got a "
+            f"{type(draws).__name__}."
+        )
+    shapes = {name: np.shape(values) for name, values in draws.items()}
+    for name in [str(rv.name) for rv in model.free_RVs]:
+        if shapes.get(name, ())[:1] != (size,):
+            got = f"shape {shapes[name]}" if name in shapes else "none"
+            raise ValueError(
+                f"'sample' must return {size} draws of {name!r}, along the first axis. Got {got}."
+            )
+        if np.isnan(draws[name]).any():
+            raise ValueError(f"'sample' must return draws without NaN. Got NaN for {name!r}.")
+    return dict(draws)
 
 
 def _joined(parts: Sequence[Mapping[str, NDArray]]) -> dict[str, NDArray]:

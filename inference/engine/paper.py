@@ -16,7 +16,7 @@ from xarray import Dataset, DataTree
 
 from ...models.declaration import Declaration, family
 from ...user_warnings import numpy_warnings
-from ...validation import check_arguments, check_name
+from ...validation import argument_error, check_arguments, check_name
 from .engine import Engine, Run, setting_of_no_use, why_not_dask
 from .outputs import ExactOutput, ModeOutput, PointOutput, VariationalOutput
 
@@ -81,11 +81,15 @@ class Paper:
         user asks for `extend`, and then adds draws of the observed variable of new objects, under
         its name in the model. The moments in `result` are pooled over chains.
     identified : callable, optional
-        (result, variant) -> Dataset of the quantities that the data identify, for `identified`.
+        (result, variant) -> Dataset of the quantities (chain, draw, ...) that the data identify,
+        for `identified`. `variant` is the model's attribute of this name, "" unless its class
+        overrides the property.
     identified_reads : sequence of str, optional
-        Variables whose draws `identified` needs.
+        Variables whose draws `identified` needs; where a result lacks one, all its variables are
+        compared instead. Leave out those that only some models of the type have.
     log_evidence : callable, optional
-        (model) -> float, for `log_evidence`.
+        (model) -> float, for `log_evidence`; raises ValueError, with the reason, for models of the
+        type without a closed form.
     scale : str
         Name of the argument that scales the regressors, for `select`.
     path : callable, optional
@@ -109,6 +113,14 @@ class Paper:
     log_evidence: Callable[[Any], float] | None = None
     scale: str = ""
     path: Callable[[Any, Sequence[float]], Iterator[Callable[..., Any]]] | None = None
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.model, type) and issubclass(self.model, pm.Model)):
+            raise argument_error("model", "Paper", "a class of PyMC models", repr(self.model))
+        for name in ("exact", "gibbs", "vb", "em", "map"):
+            algorithm = getattr(self, name)
+            if not isinstance(algorithm, Algorithm | None):
+                raise argument_error(name, "Paper", "an Algorithm(function)", repr(algorithm))
 
     def why_not(self, model: pm.Model) -> str | None:
         """Why no algorithm of the paper applies to a model of its type; None when some may."""
