@@ -172,8 +172,9 @@ def loo_kfold(
 
     Examples
     --------
-    >>> scores = {name: kz.scores.loo_kfold(model, name) for name in ("vb", "gibbs")}
-    >>> az.compare(scores)
+    >>> equal = model.redeclared(combination="fixed")
+    >>> models = {"learned weights": model, "equal weights": equal}
+    >>> az.compare({name: kz.scores.loo_kfold(each, k=3) for name, each in models.items()})
     """
     owner = "loo_kfold"
     check_arguments(loo_kfold, {name: value for name, value in locals().items() if name != "owner"})

@@ -7,7 +7,7 @@ import kernelzoo as kz
 
 FEW = {"draws": 20, "engine": kz.VB(tolerance=0.1, remaining=1.0)}
 FEATURES = [
-    kz.estimators.KernelProbitClassifier(**FEW),
+    kz.estimators.KernelProbitClassifier(kz.gaussian("median"), **FEW),
     kz.estimators.CompositeKernelRegressor(**FEW),
     kz.estimators.KernelBlocks(),
 ]

@@ -127,17 +127,18 @@ def test_predictions_in_a_store_are_those_in_memory(tmp_path):
 def test_memory_is_that_of_a_block():
     """The 50,000 x 200 stack alone would be 80 MB."""
     many = np.random.default_rng(0).normal(size=(50_000, 4)).astype(np.float32)
+    train = np.random.default_rng(1).normal(size=(200, 4))
     kernels = kz.gaussian(0.2).landmarks(200)
-    model = kz.MultinomialProbit(kernels(X), LABELS)
+    model = kz.MultinomialProbit(kernels(train), np.arange(200) % 3)
     result = result_of(model, draws=1)
     tracemalloc.start()
-    predictions = kz.predict(model, result, kernels(chunked(many, 1_000), X), progressbar=False)
+    predictions = kz.predict(model, result, kernels(chunked(many, 1_000), train), progressbar=False)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     held = predictions.nbytes + many.shape[0] * 8
     assert peak < 3 * held + 8 * 8 * 1_000 * 200
     assert peak < 0.4 * 50_000 * 200 * 8
-    few = kz.predict(model, result, kernels(many[-3:], X))
+    few = kz.predict(model, result, kernels(many[-3:], train))
     np.testing.assert_allclose(predictions["probability"][-3:], few["probability"], atol=1e-10)
 
 

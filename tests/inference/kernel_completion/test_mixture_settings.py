@@ -14,7 +14,6 @@ class Renamed(kz.WishartKernelMixture):
 @pytest.mark.parametrize(
     "settings",
     [
-        {"max_iterations": 0},
         {"start": "posterior"},
         {"start": np.eye(3)},
         {"start": -np.eye(5)},
