@@ -461,15 +461,15 @@ class KernelBlocks(
             block: KernelBlocks(Kernels(own[block]), normalize=None, standardize=self.standardize)
             for block in used
         }
-        kernels = {
+        stacks = {
             block: reader._fixed(reader._fit_kernels({block: self._gaps.tables[block]}))
             for block, reader in self._readers.items()
         }
-        names = [name for stack in kernels.values() for name in stack["kernel"].values.tolist()]
+        names = [name for stack in stacks.values() for name in stack["kernel"].values.tolist()]
         check_distinct(names, "kernels", owner, "of distinct names")
         self.kernel_names_ = np.array(names, dtype=object)
         self._gaps = replace(self._gaps, tables={})
-        return self._gaps.stack(kernels, self._gaps, self._gaps.labels, self.kernel_names_)
+        return self._gaps.stack(stacks, self._gaps, self._gaps.labels, self.kernel_names_)
 
     @property
     @override
