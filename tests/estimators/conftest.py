@@ -6,7 +6,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from kernelzoo.estimators import predictor
+
 N, TRAINED = 30, 22
+
+
+@pytest.fixture(autouse=True, scope="session")
+def few_scales():
+    """Two scales to choose from; all of them triple the time of these tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(predictor, "SCALES", (1.0, 10.0))
+        yield
 
 
 class Blocks(NamedTuple):

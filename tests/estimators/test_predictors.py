@@ -26,6 +26,7 @@ from kernelzoo.estimators import (
 )
 from kernelzoo.estimators import blocks as estimator_blocks
 from kernelzoo.estimators.predictor import seed_of, weights_of
+from kernelzoo.inference.selection import SCALES
 
 VB = kz.VB(tolerance=0.1, remaining=1.0)
 FEW = {"engine": VB, "draws": 30, "random_state": 5}
@@ -81,10 +82,9 @@ def test_estimator_is_the_model_by_hand(estimator, data):
         mean, scale = y.mean(), y.std()
         y = (y - mean) / scale
     model = declaration(KERNELS(scaled), y, **options)
-    chosen = {"choose_weights": "combination" not in options}
-    if "varsigma" in options:
-        chosen["scales"] = [options["varsigma"]]
-    model = kz.select(model, **chosen, progressbar=False).model
+    weights = "combination" not in options
+    scales = [options["varsigma"]] if "varsigma" in options else predictor.SCALES
+    model = kz.select(model, scales=scales, choose_weights=weights, progressbar=False).model
     result = kz.fit(model, VB, **FIT)
     by_hand = kz.predict(model, result, KERNELS(scaled_new, scaled))
     if estimator is CompositeKernelRegressor:
@@ -653,8 +653,9 @@ def test_rows_without_similarities_are_named_with_who_completes_them(kernels):
 
 
 @pytest.mark.parametrize("winner", ["gaussian", "inverse_multiquadric"])
-def test_default_kernels_are_those_that_predict_better(winner):
+def test_default_kernels_are_those_that_predict_better(winner, monkeypatch):
     """A straight boundary with noise, and a small ring among objects with long tails."""
+    monkeypatch.setattr(predictor, "SCALES", SCALES)
     if winner == "gaussian":
         rng = np.random.default_rng(2)
         X = rng.normal(size=(90, 2))
