@@ -64,6 +64,9 @@ type CountOrZero = Annotated[int, Rule("an integer of 0 or more", lambda x: _who
 type Positive = Annotated[
     float, Rule("a finite number above 0", lambda x: 0 < number_or_nan(x) < np.inf)
 ]
+type PositiveOrZero = Annotated[
+    float, Rule("a finite number of 0 or more", lambda x: 0 <= number_or_nan(x) < np.inf)
+]
 type PositiveOrInf = Annotated[float, Rule("a number above 0", lambda x: number_or_nan(x) > 0)]
 type Fraction = Annotated[float, Rule("between 0 and 1", lambda x: 0 < number_or_nan(x) < 1)]
 
@@ -115,8 +118,9 @@ def check_arguments(
 ) -> None:
     """Raise ValueError unless arguments are of the types that a function's annotations name.
 
-    Flags, None, choices (Literal), `Count`, `CountOrZero`, `Positive`, `PositiveOrInf` and
-    `Fraction` are checked, alone or in unions of them; arguments of other types pass.
+    Flags, None, choices (Literal), `Count`, `CountOrZero`, `Positive`, `PositiveOrZero`,
+    `PositiveOrInf` and `Fraction` are checked, alone or in unions of them; arguments of other types
+    pass.
 
     Parameters
     ----------

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import softmax
 
-from ..validation import Seed, integer_seed
+from ..validation import Count, PositiveOrZero, Seed, check_arguments, integer_seed
 from .dataset import Card, Dataset
 
 CARDS = {
@@ -102,7 +102,7 @@ def twonorm(n: int = 7400, seed: Seed = 0) -> Dataset:
     )
 
 
-def neal_three_class(n: int = 400, seed: Seed = 0, noise: float = 0.1) -> Dataset:
+def neal_three_class(n: Count = 400, seed: Seed = 0, noise: PositiveOrZero = 0.1) -> Dataset:
     """Neal's three classes, which depend on two of four inputs.
 
     Four inputs uniform on (0, 1) give the class: 0 if (x1, x2) is nearer than 0.35 to (0.4, 0.5),
@@ -135,6 +135,7 @@ def neal_three_class(n: int = 400, seed: Seed = 0, noise: float = 0.1) -> Datase
     --------
     >>> data = kz.datasets.neal_three_class(n=100, seed=1)
     """
+    check_arguments(neal_three_class, locals())
     rng = np.random.default_rng(integer_seed(seed, "seed", "neal_three_class"))
     clean = rng.uniform(size=(n, 4))
     near = np.hypot(clean[:, 0] - 0.4, clean[:, 1] - 0.5) < 0.35
@@ -147,7 +148,7 @@ def neal_three_class(n: int = 400, seed: Seed = 0, noise: float = 0.1) -> Datase
     )
 
 
-def cohort(n: int = 200, seed: Seed = 0, separation: float = 1.0) -> Dataset:
+def cohort(n: Count = 200, seed: Seed = 0, separation: PositiveOrZero = 1.0) -> Dataset:
     """Cohort with four simulated blocks: two informative, one redundant and one of noise.
 
     Each object has one of three equally likely classes y and two factors of two dimensions that are
@@ -186,6 +187,7 @@ def cohort(n: int = 200, seed: Seed = 0, separation: float = 1.0) -> Dataset:
     --------
     >>> data = kz.datasets.cohort(seed=1)
     """
+    check_arguments(cohort, locals())
     rng = np.random.default_rng(integer_seed(seed, "seed", "cohort"))
     y = rng.integers(3, size=n)
     turn = 2 * np.pi * np.arange(3) / 3

@@ -326,3 +326,17 @@ def test_no_labels():
     data = datasets.Dataset("x", pd.DataFrame({"a": [1.0]}), None, CARD)
     with pytest.raises(ValueError, match=r"'x' has no labels; split needs them"):
         data.split(seed=0)
+
+
+@pytest.mark.parametrize(
+    ("make", "arguments"),
+    [
+        ("neal_three_class", {"noise": -1.0}),
+        ("neal_three_class", {"n": 0}),
+        ("cohort", {"separation": np.nan}),
+        ("cohort", {"n": 2.5}),
+    ],
+)
+def test_arguments_of_generators_that_make_no_data_are_refused(make, arguments):
+    with pytest.raises(ValueError, match=f"argument of {make} must be"):
+        getattr(datasets, make)(**arguments)
