@@ -441,7 +441,8 @@ class KernelBlocks(
             raise argument_error("missing", owner, required, '"nan"')
         self._blocks_given = set(tables)
         blocks = [str(block) for block in tables]
-        specification = specified(self.kernels, [*blocks], owner)
+        given = self.kernels if kernels is None else kernels
+        specification = specified(given, [*blocks], owner)
         self.specification_ = _normalized(specification, self.normalize, owner)
         for member in self.specification_.members:
             if not member.base.is_kernel:

@@ -83,7 +83,7 @@ class LeftOut:
         return part, numbered.isel(obs=new)
 
     def log_scores(self, predicted: Dataset, new: Rows) -> NDArray:
-        """Log scores (new,) of predictions of objects that were left out."""
+        """Log scores (new,), in nats, of predictions of objects that were left out."""
         if "probability" in predicted:
             p = predicted["probability"].to_numpy()
             own = p[np.arange(len(new)), self.model.label_codes[new]]
@@ -176,8 +176,8 @@ def loo_kfold(
     >>> models = {"learned weights": model, "equal weights": equal}
     >>> az.compare({name: kz.scores.loo_kfold(each, k=3) for name, each in models.items()})
     """
+    check_arguments(loo_kfold, locals())
     owner = "loo_kfold"
-    check_arguments(loo_kfold, {name: value for name, value in locals().items() if name != "owner"})
     check_model(model, owner)
     if reason := why_not_left_out(model):
         raise ValueError(f"{owner} does not apply to this model: {reason}.")
