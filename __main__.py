@@ -25,6 +25,7 @@ from . import (
     predict,
 )
 from .datasets.dataset import Dataset
+from .inference.engine.recommend import EngineTable
 from .models.kernels import precomputed
 from .models.kernels.specification import Kernels
 from .validation import check_name
@@ -48,14 +49,16 @@ def list_engines(options: argparse.Namespace, console: Console) -> None:
     names = models if options.model is None else [options.model]
     for name in names:
         example = models[check_name(name, models, "MODEL", "engines")].example()
-        console.print(engines(example).table(without=() if options.settings else ["settings"]))
+        table = engines(example)
+        left_out = [] if options.settings else ["settings"]
+        console.print(EngineTable(table.title, table.frame.drop(columns=left_out)))
 
 
 def _overview() -> Table:
     """Table of the engines that apply, one row a model, which fits on one screen."""
     table = Table("model", "engines that apply")
     for model in MODELS:
-        able = [row.engine for row in engines(model.example()).rows if row.reason is None]
+        able = engines(model.example()).frame.query("applies != 'no'").index
         table.add_row(model.__name__, ", ".join(able))
     return table
 

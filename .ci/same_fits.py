@@ -32,14 +32,12 @@ def fits() -> dict[str, dict[str, object]]:
     found: dict[str, dict[str, object]] = {}
     for variant in VARIANTS:
         model = variant.problem()
-        for row in kz.engines(model).rows:
-            if row.reason is not None:
-                continue
-            name = f"{variant.slug}-{row.engine.lower()}"
+        for engine in kz.engines(model).frame.query("applies != 'no'").index:
+            name = f"{variant.slug}-{engine.lower()}"
             with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
                 warnings.simplefilter("ignore")
                 try:
-                    tree = kz.fit(model, row.engine, progressbar=False, **OPTIONS)
+                    tree = kz.fit(model, engine, progressbar=False, **OPTIONS)
                     found[name] = numbers(tree)
                 except Exception:
                     found[name] = {"error": traceback.format_exc().splitlines()[-1]}

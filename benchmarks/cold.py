@@ -92,10 +92,9 @@ def cases() -> Iterator[tuple[str, str, str, Mapping[str, object]]]:
     """Yield the name of each case, the declaration of its model, its engine, and options of fit."""
     for model in MODELS:
         declaration = f"model = kz.{model.__name__}.example()"
-        for row in engines(model.example()).rows:
-            if row.reason is None:
-                engine = ENGINES.get(row.engine, f"{row.engine}()")
-                yield model.__name__, declaration, engine, RUNS.get(row.engine, SHORT)
+        for name in engines(model.example()).frame.query("applies != 'no'").index:
+            engine = ENGINES.get(name, f"{name}()")
+            yield model.__name__, declaration, engine, RUNS.get(name, SHORT)
     for engine in WINE_ENGINES:
         yield "124 wines, MultinomialProbit", WINE, engine, WINE_OPTIONS
 

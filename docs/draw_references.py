@@ -52,7 +52,7 @@ def draw(card: Card, draws: int | None = None) -> xr.DataTree:
         If the chains have not converged after `TRIES` tries, each twice as long as the last.
     """
     model = card.make()
-    able = {row.engine for row in kz.engines(model).rows if row.reason is None}
+    able = set(kz.engines(model).frame.query("applies != 'no'").index)
     sampler = next(name for name in SAMPLERS if name in able)
     draws = draws or SAMPLERS[sampler]
     for _ in range(TRIES):

@@ -438,15 +438,6 @@ CASES = {
         with_ids(probit, lambda model, vb, _, kernels_new: kz.predict(model, vb, kernels_new)),
         {"kernels_new": cross},
     ),
-    "predict, extended": Case(
-        with_ids(
-            probit,
-            lambda model, vb, _, kernels_new: kz.predict(
-                model, vb, kernels_new, extend=True, **QUIET
-            )["predictions_constant_data"].to_dataset(),
-        ),
-        {"kernels_new": cross},
-    ),
     "predict, regression": Case(
         with_ids(regression, lambda model, vb, kernels_new: kz.predict(model, vb, kernels_new)),
         {"kernels_new": cross},

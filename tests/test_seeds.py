@@ -66,9 +66,9 @@ SEEDED = {
     "extend": lambda seed: (
         kz.extend(REGRESSION, REGRESSED, ["prior"], draws=2, random_seed=seed)["prior"]["beta"]
     ).to_numpy(),
-    "predict": lambda seed: (kz.predict(REGRESSION, REGRESSED, NEW, extend=True, random_seed=seed))[
-        "predictions"
-    ]["t"].to_numpy(),
+    "predict": lambda seed: kz.predict(
+        REGRESSION, REGRESSED, NEW, keep_draws=True, random_seed=seed
+    )["t"].to_numpy(),
     **{
         f"{model.__name__}.example": lambda seed, model=model: np.concatenate(
             [data.get_value().ravel() for data in model.example(seed).data_vars]

@@ -187,26 +187,28 @@ def _variables(model: Declaration) -> list[tuple[str, ...]]:
 
 def _engines(model: Declaration) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
-    for engine, kind, applies, _ in kz.engines(model).to_frame().itertuples(index=False):
-        applies = re.sub(r"not available for \w+ \(.*\)", "not available", applies)
-        rows.append((f"[{engine}](../api/kernelzoo.{engine}.rst)", kind, applies))
+    for row in kz.engines(model).frame.itertuples():
+        reason = re.sub(r"not available for \w+ \(.*\)", "not available", row.reason)
+        link = f"[{row.Index}](../api/kernelzoo.{row.Index}.rst)"
+        rows.append((link, row.kind, f"{row.applies}: {reason}" if reason else row.applies))
     return rows
 
 
 def _settings(model: Declaration) -> str:
     """List the settings of the engines written for the model, folded, with their defaults on it."""
     parts = []
-    for row in kz.engines(model).rows:
-        handwritten = row.engine in ("VB", "Gibbs", "EM", "Exact", "MAP")
-        if row.reason is not None or not handwritten or not row.settings:
+    for row in kz.engines(model).frame.itertuples():
+        engine = row.Index
+        handwritten = engine in ("VB", "Gibbs", "EM", "Exact", "MAP")
+        if row.applies == "no" or not handwritten or not row.settings:
             continue
         defaults: list[tuple[str, ...]] = [
             (f"`{name}`", f"`{value!r}`") for name, value in row.settings.items()
         ]
         parts.append(
-            f"::::{{dropdown}} Settings of {row.engine}\n"
+            f"::::{{dropdown}} Settings of {engine}\n"
             f"{markdown_table(('setting', 'default'), defaults)}\n\n"
-            f"[What they mean](../api/kernelzoo.{row.engine}.rst).\n::::"
+            f"[What they mean](../api/kernelzoo.{engine}.rst).\n::::"
         )
     return "\n\n".join(parts)
 
@@ -221,10 +223,7 @@ distributions, the engines that apply, and their settings.
 
 
 def _marks(card: Card) -> dict[str, str]:
-    marks = {}
-    for row in kz.engines(_instance(card)).rows:
-        marks[row.engine] = "no" if row.reason else "small n" if row.advice else "yes"
-    return marks
+    return dict(kz.engines(_instance(card)).frame["applies"])
 
 
 def engine_matrix() -> str:

@@ -24,7 +24,7 @@ from .convergence import is_monitored, judge_chains
 from .draws_on_disk import DrawsOnDisk
 from .engine import Engine, Run
 from .moments import EachDraw, MomentsOfChains, moments_of_draws
-from .replicate import active_client, completed, count_workers
+from .replicate import active_client, count_workers, outcomes_of
 from .result import draws_to_keep, with_group
 
 __all__ = [
@@ -337,7 +337,7 @@ def _sampled(task: _Chain, run: Run) -> Found:
     try:
         with (
             track(run.chains, "Chains", visible=run.progressbar) as bar,
-            closing(completed(task, range(run.chains), 1, "fit")) as outcomes,
+            closing(outcomes_of(task, range(run.chains), 1, "fit")) as outcomes,
         ):
             for chain, outcome in outcomes:
                 if "error" in outcome:

@@ -1,6 +1,6 @@
 """Groups of ArviZ's layout that are made from a result's draws."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Literal
 
 import numpy as np
@@ -23,7 +23,7 @@ from .completed_kernels import COMPLETION, POOLED
 from .density import lacks, log_likelihood, log_prior, why_no_log_likelihood
 from .result import check_fitted, with_group
 
-__all__ = ["check_absent", "extend", "with_groups"]
+__all__ = ["extend"]
 
 type Group = Literal[
     "prior", "prior_predictive", "posterior_predictive", "log_likelihood", "log_prior"
@@ -121,7 +121,9 @@ def extend(
             made_by = result.attrs.get("engine", "this engine")
             rule = f"groups that a result of {made_by} on a {type(model).__name__} can have"
             raise argument_error("groups", "extend", rule, f"{group!r}: {reason}")
-    check_absent(wanted, present, "extend")
+    if doubled := sorted({*wanted} & present):
+        got = f"one with {', '.join(doubled)} (result.drop_nodes({doubled}) leaves them out)"
+        raise argument_error("result", "extend", "a result without the groups to be added", got)
 
     made: dict[str, Dataset] = {}
     with compiling_with(python_mode()), numpy_warnings():
@@ -132,27 +134,15 @@ def extend(
         for group, density in (("log_likelihood", log_likelihood), ("log_prior", log_prior)):
             if group in wanted:
                 made[group] = density(model, result["posterior"].to_dataset())
-    tree = with_groups(result, made)
+    # A copy of the tree, which shares its arrays with the caller's.
+    tree = result.copy()
+    for group, dataset in made.items():
+        with_group(tree, group, dataset)
     for group, reason in reasons.items():
         tree.attrs.pop(f"no_{group}", None)
         if reason:
             tree.attrs[f"no_{group}"] = reason
     return tree
-
-
-def with_groups(result: DataTree, groups: Mapping[str, Dataset]) -> DataTree:
-    """Return a copy of the tree, which shares its arrays, with groups added or replaced."""
-    tree = result.copy()
-    for name, dataset in groups.items():
-        with_group(tree, name, dataset)
-    return tree
-
-
-def check_absent(groups: Iterable[str], present: Iterable[str], owner: str) -> None:
-    """Raise ValueError if the result has one of the groups already."""
-    if doubled := sorted({*groups} & {*present}):
-        got = f"one with {', '.join(doubled)} (result.drop_nodes({doubled}) leaves them out)"
-        raise argument_error("result", owner, "a result without the groups to be added", got)
 
 
 def _why_not(group: Group, model: pm.Model, result: DataTree) -> str | None:

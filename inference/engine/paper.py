@@ -77,8 +77,8 @@ class Paper:
         arguments with defaults are options of `predict` on this model.
         ``stack_of_new_objects(model, kernels_new)`` checks and aligns what the user passed. A
         function that loops over the draws takes `progressbar`, gets only the draws that the user
-        asked for, and reads them in blocks. One that takes ``random_seed=None`` gets a seed if the
-        user asks for `extend`, and then adds draws of the observed variable of new objects, under
+        asked for, and reads them in blocks. One that takes ``random_seed=None`` gets a seed with
+        `keep_draws`, and then adds draws of the observed variable of new objects, under
         its name in the model. The moments in `result` are pooled over chains.
     identified : callable, optional
         (result, variant) -> Dataset of the quantities (chain, draw, ...) that the data identify,

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, overload
+from typing import Any, NamedTuple
 
 import numpy as np
 import pymc as pm
@@ -16,7 +16,6 @@ from xarray import DataArray, Dataset, DataTree
 
 from ...models.combinations.sums import Combination, WeightedSum
 from ...models.kernels.dask_stack import computed
-from ...models.kernels.learned import ParametricStack
 from ...models.kernels.rows import COMPARED_OBJECTS, evenly_spaced
 from ...models.kernels.stack import as_stack, with_origin
 from ...user_warnings import numpy_warnings
@@ -24,7 +23,6 @@ from ...validation import Count, Seed, argument_error, check_arguments, integer_
 from .clock import track
 from .completed_kernels import predict_each_completion
 from .draws_on_disk import UNFINISHED, check_store, finish_store, make_store
-from .extend import check_absent, with_groups
 from .moments import RunningMoments, pooled
 from .paper import PAPERS, papers_of
 from .result import check_fitted, check_model, with_group
@@ -49,28 +47,8 @@ BLOCK = 8_000_000
 
 # Options of papers' functions that are arguments of `predict`.
 GIVEN_ANYWAY = {"progressbar", "random_seed"}
-# Groups that `predict` adds to a result.
-ADDED = ("predictions", "predictions_constant_data")
 
 
-@overload
-def predict(
-    model: pm.Model,
-    result: DataTree,
-    kernels_new: Any = None,
-    *,
-    extend: Literal[False] = False,
-    **options: Any,
-) -> Dataset: ...
-@overload
-def predict(
-    model: pm.Model,
-    result: DataTree,
-    kernels_new: Any = None,
-    *,
-    extend: Literal[True],
-    **options: Any,
-) -> DataTree: ...
 def predict(
     model: pm.Model,
     result: DataTree,
@@ -80,10 +58,9 @@ def predict(
     draws: Count | None = None,
     progressbar: bool = True,
     store: str | PathLike[str] | None = None,
-    extend: bool = False,
     random_seed: Seed = None,
     **options: Any,
-) -> Dataset | DataTree:
+) -> Dataset:
     """Predict new objects or missing entries, averaged over an engine's draws.
 
     Parameters
@@ -101,7 +78,8 @@ def predict(
         completion, whose kernel matrices contain the new objects already.
     keep_draws : bool, default=False
         Also keep the predictions of every draw, for example for the Monte Carlo error by
-        ``az.mcse``.
+        ``az.mcse``, and, unless the kernels are a Dask array, draw the observed variable ``t`` of
+        the new objects, once per draw.
     draws : int, optional
         Average over only so many draws, evenly spaced, equally many per chain, rounded up. Default:
         all.
@@ -111,12 +89,8 @@ def predict(
         New folder for a zarr store (extra ``zarr``), to which predictions are written block by
         block, and from which the returned Dataset reads them. An interrupted run leaves the blocks
         that are finished, and the attribute ``note`` "unfinished: ...".
-    extend : bool, default=False
-        Return the result with the groups ``predictions``, which also has draws of the observed
-        variable ``t`` (chain, draw, obs) of new objects, and ``predictions_constant_data``, their
-        kernels. Not for a Dask array, nor with a `store`.
     random_seed : int, SeedSequence or Generator, optional
-        Seed of ``t``, as in `fit`.
+        Seed of ``t``, as in `fit`; the integer used is the attribute ``random_seed``.
     **options
         What each model's predictions take.
 
@@ -136,7 +110,7 @@ def predict(
 
     Returns
     -------
-    Dataset, or DataTree with `extend`
+    Dataset
         What each model's predictions hold, with ``<k>`` for the name of a kernel.
 
         ==================  ========================  ==========================================
@@ -165,14 +139,14 @@ def predict(
         sd                  obs                       of a new target
         response_sd         obs                       of the response, without noise
         mean_draws          chain, draw, obs          mean of every draw, with `keep_draws`
-        t                   chain, draw, obs          targets drawn, with `extend`
+        t                   chain, draw, obs          targets drawn, with `keep_draws`
         CompositeKernelClassification, MultinomialProbit
         ----------------------------------------------------------------------------------------
         probability         obs, class                posterior predictive
         probability_sd      obs, class                posterior standard deviation of p
         label               obs                       the most probable class
         probability_draws   chain, draw, obs, class   p of every draw, with `keep_draws`
-        t                   chain, draw, obs          codes of classes drawn, with `extend`
+        t                   chain, draw, obs          codes of classes, with `keep_draws`
         ==================  ========================  ==========================================
 
         The attributes name the engine and the model; some models add attributes.
@@ -187,8 +161,7 @@ def predict(
     ------
     ValueError
         When the result is not of the model's current data, priors and likelihood, when the kernels
-        do not match the model's, when the result lacks draws that predictions need, or when it has
-        groups that would be replaced.
+        do not match the model's, or when the result lacks draws that predictions need.
     TypeError
         For a model without predictions, an option that its predictions do not take, or a `result`
         that is not a DataTree.
@@ -199,7 +172,7 @@ def predict(
     >>> predictions["probability"].sel(obs=0)
     >>> import dask.array as da
     >>> kz.predict(model, result, kernels(da.from_array(X_many), X_train), store="all.zarr")
-    >>> kz.predict(model, result, kernels(X_test, X_train), extend=True)["predictions"]["t"]
+    >>> kz.predict(model, result, kernels(X_test, X_train), keep_draws=True)["t"]
     >>> kz.predict(completion, exact, labels=y_train)["label"]
     """
     check_arguments(predict, locals())
@@ -207,14 +180,11 @@ def predict(
     function = _predictive(model)
     taken = _check_options(model, function, options)
     check_fitted(model, result, "predict")
-    seed, whole = integer_seed(random_seed, "random_seed", "predict"), result
-    if extend and (store is not None or in_chunks(kernels_new)):
-        rule = "False for a Dask array and with a store: groups of a result are in memory"
-        raise argument_error("extend", "predict", rule, "True")
-    if extend:
-        check_absent(ADDED, result.children, "predict")
-        if "random_seed" in taken:
-            options["random_seed"] = seed
+    seed = integer_seed(random_seed, "random_seed", "predict")
+    attributes = {key: result.attrs[key] for key in ("engine", "model") if key in result.attrs}
+    # Chunks of objects would be drawn independently of each other.
+    if keep_draws and "random_seed" in taken and not in_chunks(kernels_new):
+        options["random_seed"] = attributes["random_seed"] = seed
     if "moments" in result.children:
         # A copy of the tree, which shares its arrays with the caller's.
         moments = result["moments"].to_dataset()
@@ -233,35 +203,10 @@ def predict(
     def predict_one(kernels: Any) -> Dataset:
         predicted = partial(function, keep_draws=keep_draws, **options)
         predictions = predict_each_completion(predicted, model, result, kernels)
-        predictions.attrs.update(
-            {key: result.attrs[key] for key in ("engine", "model") if key in result.attrs}
-        )
-        return predictions
+        return predictions.assign_attrs(attributes)
 
     with numpy_warnings():
-        predictions = predict_chunks(predict_one, kernels_new, store, progressbar)
-    if not extend:
-        return predictions
-    if "random_seed" in taken:
-        predictions.attrs["random_seed"] = seed
-    groups = {"predictions": predictions}
-    if kernels_new is not None:
-        groups["predictions_constant_data"] = _stored(kernels_new, model)
-    return with_groups(whole, groups)
-
-
-def _stored(kernels_new: Any, model: pm.Model) -> Dataset:
-    """Kernels of new objects as a group of a result."""
-    if not isinstance(kernels_new, ParametricStack):
-        return Dataset({"K": stack_of_new_objects(model, kernels_new)})
-    data = {
-        name: (("obs", f"feature_of_{name}"), values)
-        for name, values in kernels_new.features.items()
-    }
-    stored = Dataset(data, {"obs": kernels_new.start["obs"]})
-    if len(kernels_new.fixed):
-        stored["K"] = kernels_new.fixed.rename(kernel="kernel_without_parameters")
-    return stored
+        return predict_chunks(predict_one, kernels_new, store, progressbar)
 
 
 def _thinned(result: DataTree, draws: int) -> DataTree:

@@ -2,11 +2,10 @@
 
 import time
 import warnings
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from html import escape as escape_html
-from math import isnan, nan
+from math import inf, isnan, nan
 from typing import Any, TypeGuard, get_args, override
 
 import pandas as pd
@@ -29,7 +28,7 @@ from .paper import PaperEngine
 from .paper_engines import BY_GRADIENTS
 from .result import check_model
 
-__all__ = ["Candidate", "EngineTable", "Recommendation", "engines", "recommend"]
+__all__ = ["EngineTable", "Recommendation", "engines", "recommend"]
 
 REASONS: dict[Kind, str] = {
     "exact": "It draws independently from the posterior, so there is nothing to diagnose.",
@@ -46,31 +45,29 @@ FEW = 10
 TUNING_TIMED = 100
 
 
-class PrintedTable(ABC):
-    """Base of the answers that print as a table with a heading, in a console and in Jupyter."""
+@dataclass(frozen=True, repr=False)
+class EngineTable:
+    """A table of engines, printed whole in a console and in Jupyter.
 
-    @property
-    @abstractmethod
-    def title(self) -> str:
-        """Heading of the printed table."""
+    Attributes
+    ----------
+    title : str
+        Heading of the printed table.
+    frame : DataFrame
+        One row per engine, whose name is the index.
+    """
 
-    @abstractmethod
-    def to_frame(self) -> pd.DataFrame:
-        """Table with one row per engine."""
+    title: str
+    frame: pd.DataFrame
 
-    def table(self, *, without: Sequence[str] = ()) -> Table:
-        """Table for `rich`, without the columns named."""
-        frame = self.to_frame().drop(columns=list(without))
-        table = Table(title=self.title)
-        for column in frame.columns:
+    def __rich__(self) -> Table:
+        table, cells = Table(title=self.title), self._cells()
+        for column in cells.columns:
             table.add_column(column, overflow="fold")
-        for row in frame.itertuples(index=False):
+        for row in cells.itertuples(index=False):
             # Without `escape`, rich would read an extra in square brackets as markup.
             table.add_row(*map(escape, row))
         return table
-
-    def __rich__(self) -> Table:
-        return self.table()
 
     def __repr__(self) -> str:
         console = Console(width=100, force_terminal=False, force_jupyter=False, color_system=None)
@@ -80,50 +77,24 @@ class PrintedTable(ABC):
 
     def _repr_html_(self) -> str:
         with pd.option_context("display.max_colwidth", None):
-            return f"<p>{escape_html(self.title)}</p>{self.to_frame().to_html(index=False)}"
+            html = self._cells().to_html(index=False)
+        return f"<p>{escape_html(self.title)}</p>{html}"
+
+    def _cells(self) -> pd.DataFrame:
+        return self.frame.reset_index().map(_cell)
 
 
-@dataclass(frozen=True)
-class EngineRow:
-    """One engine on one model. `reason` is None if it applies, `advice` if it suits the size."""
-
-    engine: str
-    kind: str
-    reason: str | None
-    settings: dict[str, Any]
-    advice: str | None = None
-
-
-@dataclass(frozen=True, repr=False)
-class EngineTable(PrintedTable):
-    """Engines for a model, which apply and why others do not; prints as a table."""
-
-    model: str
-    rows: tuple[EngineRow, ...]
-
-    @property
-    def title(self) -> str:
-        """Heading of the printed table."""
-        return f"Engines for {self.model}"
-
-    def to_frame(self) -> pd.DataFrame:
-        """Table with one row per engine."""
-        return pd.DataFrame(
-            [
-                (
-                    row.engine,
-                    row.kind,
-                    row.reason or row.advice or "yes",
-                    ", ".join(f"{k}={v!r}" for k, v in row.settings.items()),
-                )
-                for row in self.rows
-            ],
-            columns=["engine", "kind", "applies", "settings"],
-        )
+def _cell(value: object) -> str:
+    """Text of a cell: seconds in a readable unit, settings as they are written in a call."""
+    if isinstance(value, float):
+        return "not measured" if isnan(value) else span(value)
+    if isinstance(value, dict):
+        return ", ".join(f"{name}={setting!r}" for name, setting in value.items())
+    return str(value)
 
 
 def engines(model: pm.Model) -> EngineTable:
-    """List every engine, with "yes" or the reason why it does not apply to the model.
+    """List every engine, whether it applies to the model, and why not.
 
     Parameters
     ----------
@@ -132,11 +103,12 @@ def engines(model: pm.Model) -> EngineTable:
     Returns
     -------
     EngineTable
-        Prints as a table; ``.rows`` holds the entries.
+        Prints as a table; ``.frame`` has, by engine, the columns kind, applies ("yes", "small n" or
+        "no"), reason ("" for "yes") and settings (dict).
 
     Notes
     -----
-    "Small n only" is advice: the engine runs, but the model has more unconstrained coordinates than
+    "small n" is advice: the engine runs, but the model has more unconstrained coordinates than
     the engine serves in practice. The limits are about 2,000 for NUTS (whose trajectories lengthen
     with the dimension), Pathfinder and Laplace (two gradients per coordinate), 5,000 for ADVI
     (thousands of noisy steps), 10,000 for MAP by gradients, and 50 for SMC (whose particles do not
@@ -144,82 +116,42 @@ def engines(model: pm.Model) -> EngineTable:
 
     Examples
     --------
-    >>> kz.engines(model)
+    >>> table = kz.engines(model)
+    >>> [*table.frame.query("applies != 'no'").index]
     """
     check_model(model, "engines")
     rows = []
     for engine in every_engine():
         reason = engine.why_not(model)
-        settings = engine.settings_on(model) if reason is None else engine.settings
-        advice = small_only(model, engine) if reason is None else None
-        rows.append(EngineRow(engine.name, engine.kind, reason, settings, advice))
-    return EngineTable(type(model).__name__, tuple(rows))
+        if reason is not None:
+            applies, settings = "no", engine.settings
+        else:
+            reason, settings = small_only(model, engine), engine.settings_on(model)
+            applies = "small n" if reason else "yes"
+        rows.append((engine.name, engine.kind, applies, reason or "", settings))
+    frame = pd.DataFrame(rows, columns=["engine", "kind", "applies", "reason", "settings"])
+    return EngineTable(f"Engines for {type(model).__name__}", frame.set_index("engine"))
 
 
 def small_only(model: pm.Model, engine: Engine) -> str | None:
-    """Advice against an engine that serves fewer coordinates than the model has, or None."""
+    """Say that an engine serves fewer coordinates than the model has, or None."""
     most = engine.serves(model)
     if most is None or (size := coordinates(model)) <= most:
         return None
-    return f"small n only: the model has {size:,} coordinates; it serves about {most:,}"
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """One engine that applies to the model.
-
-    Attributes
-    ----------
-    engine : Engine
-    seconds : float
-        Expected time of a fit; NaN if it was not measured.
-    advice : str or None
-        Why the engine does not suit a model of this size, or could not be measured; None otherwise.
-    """
-
-    engine: Engine
-    seconds: float
-    advice: str | None
+    return f"the model has {size:,} coordinates; it serves about {most:,}"
 
 
 @dataclass(frozen=True, repr=False)
-class Recommendation(PrintedTable):
-    """The recommended engine and the others that apply; prints as a table.
+class Recommendation(EngineTable):
+    """The recommended engine, with the table of all engines that apply.
 
     Attributes
     ----------
-    model : str
-        Type of the model.
     engine : Engine
         Recommended engine, for `fit`.
-    reason : str
-        Why it is recommended.
-    candidates : tuple of Candidate
-        Engines that apply, in order of preference.
     """
 
-    model: str
     engine: Engine
-    reason: str
-    candidates: tuple[Candidate, ...]
-
-    @property
-    def title(self) -> str:
-        """Heading of the printed table."""
-        return f"{self.engine.name} is recommended for {self.model}. {self.reason}"
-
-    def to_frame(self) -> pd.DataFrame:
-        """Table with one row per engine, in order of preference."""
-        rows = [
-            (
-                candidate.engine.name,
-                "not measured" if isnan(candidate.seconds) else span(candidate.seconds),
-                candidate.engine.limits,
-                candidate.advice or "",
-            )
-            for candidate in self.candidates
-        ]
-        return pd.DataFrame(rows, columns=["engine", "time", "limits", "advice"])
 
 
 def recommend(
@@ -252,8 +184,9 @@ def recommend(
     Returns
     -------
     Recommendation
-        Prints as a table of all engines that apply, with expected time and the limits of each;
-        ``.engine`` is for `fit`.
+        ``.engine`` is for `fit`. Prints as a table of all engines that apply, in order of
+        preference; ``.frame`` has, by engine, the columns seconds (NaN if not measured), limits and
+        advice.
 
     Raises
     ------
@@ -274,12 +207,11 @@ def recommend(
     """
     check_arguments(recommend, locals())
     checked_model(model, "recommend")
-    engines = _in_order(model)
+    ordered = _in_order(model)
     run = Run(draws, tune, chains, cores, progressbar=False)
-    candidates: list[Candidate] = []
-    chosen: Candidate | None = None
-    with stopped_by_ctrl_c(), track(len(engines), "recommend", visible=progressbar) as bar:
-        for engine in engines:
+    rows, chosen = [], None
+    with stopped_by_ctrl_c(), track(len(ordered), "recommend", visible=progressbar) as bar:
+        for engine in ordered:
             bar.advance(engine=engine.name)
             seconds, failure = nan, None
             if _is_written_for(engine, model) and (engine.kind != "point" or max_seconds):
@@ -287,23 +219,21 @@ def recommend(
                     seconds = seconds_of(model, engine, run)
                 except Exception as error:  # any error: the other engines may work
                     failure = f"it could not be measured: {type(error).__name__}: {error}"
-            advice = failure or small_only(model, engine)
-            candidate = Candidate(engine, seconds, advice)
-            candidates.append(candidate)
-            in_time = max_seconds is None or candidate.seconds <= max_seconds
+            small = small_only(model, engine)
+            advice = failure or (f"small n only: {small}" if small else "")
+            rows.append((engine.name, seconds, engine.limits, advice))
+            in_time = max_seconds is None or seconds <= max_seconds
             if chosen is None and in_time and failure is None:
-                chosen = candidate
+                chosen = engine
+    frame = pd.DataFrame(rows, columns=["engine", "seconds", "limits", "advice"])
     late = ""
     if chosen is None:
-        known = [candidate for candidate in candidates if not isnan(candidate.seconds)]
-        chosen = min(known or candidates, key=lambda candidate: candidate.seconds)
+        # Of engines that were not measured, the first.
+        chosen = ordered[frame["seconds"].fillna(inf).argmin()]
         late = f" No engine is expected to end within {span(max_seconds or 0)}, of those measured."
-    return Recommendation(
-        model=type(model).__name__,
-        engine=chosen.engine,
-        reason=REASONS[chosen.engine.kind] + late,
-        candidates=tuple(candidates),
-    )
+    reason = REASONS[chosen.kind] + late
+    title = f"{chosen.name} is recommended for {type(model).__name__}. {reason}"
+    return Recommendation(title, frame.set_index("engine"), chosen)
 
 
 def _in_order(model: pm.Model) -> list[Engine]:

@@ -31,8 +31,8 @@ __all__ = [
     "Results",
     "Task",
     "active_client",
-    "completed",
     "count_workers",
+    "outcomes_of",
     "records",
     "replicate",
 ]
@@ -48,7 +48,7 @@ type Task = Callable[[Any], Mapping[str, Any]]
 _TURN = Lock()
 
 
-def completed(
+def outcomes_of(
     task: Task, arguments: Sequence[Any], cores: int, owner: str
 ) -> Generator[tuple[int, Outcome]]:
     """Run a task with each argument; yield the argument's index and the outcome, as they come.
@@ -309,7 +309,7 @@ def records(
             yield from finished.items()
             task = make_task() if left else None
             given = [arguments[name] for name in left]
-            for index, outcome in completed(task, given, cores, owner) if task else ():
+            for index, outcome in outcomes_of(task, given, cores, owner) if task else ():
                 record = {**recipe, **outcome}
                 if "error" in record:
                     failed += 1

@@ -87,9 +87,8 @@ def test_held_out_says_what_is_left_out(monkeypatch):
 @pytest.mark.slow
 def test_first_fits_in_processes_of_their_own(monkeypatch):
     monkeypatch.setattr(cold, "MODELS", (kz.WishartCompletion,))
-    rows_of = kz.engines(kz.WishartCompletion.example()).rows
-    table_of = SimpleNamespace(rows=[row for row in rows_of if row.engine == "EM"])
-    monkeypatch.setattr(cold, "engines", lambda model: table_of)
+    frame = kz.engines(kz.WishartCompletion.example()).frame.loc[["EM"]]
+    monkeypatch.setattr(cold, "engines", lambda model: SimpleNamespace(frame=frame))
     monkeypatch.setattr(cold, "WINE_ENGINES", ("VB(starts=1)",))
     table = rows("cold")
     wine = ("124 wines, MultinomialProbit", "VB(starts=1)")

@@ -58,7 +58,7 @@ def problem_of(variant: Variant) -> Declaration:
 @cache
 def applying(variant: Variant) -> tuple[str, ...]:
     """Names of the engines that apply to a variant's problem."""
-    return tuple(r.engine for r in engines(problem_of(variant)).rows if r.reason is None)
+    return tuple(engines(problem_of(variant)).frame.query("applies != 'no'").index)
 
 
 def references(variant: Variant) -> str:

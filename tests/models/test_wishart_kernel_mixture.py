@@ -205,12 +205,11 @@ def test_kernels_with_parameters_are_checked_where_samplers_start():
 
 
 def test_engines_say_why_they_do_not_apply():
-    table = kz.engines(WishartKernelMixture.example(concentration=1.0)).to_frame()
-    reasons = table.set_index("engine")["applies"]
+    reasons = kz.engines(WishartKernelMixture.example(concentration=1.0)).frame["reason"]
     for engine in ("Exact", "EM", "VB", "Gibbs"):
         assert reasons[engine] == "its weights or kernels are learned"
-    table = kz.engines(WishartKernelMixture.example(prior="mixture")).to_frame()
-    assert "'mixture' is not conjugate" in table.set_index("engine")["applies"]["EM"]
+    reasons = kz.engines(WishartKernelMixture.example(prior="mixture")).frame["reason"]
+    assert "'mixture' is not conjugate" in reasons["EM"]
     with pytest.raises(ValueError, match="no matched parameters: its weights"):
         _ = WishartKernelMixture.example(concentration=1.0).parameters
 

@@ -164,8 +164,7 @@ def test_new_targets_have_the_noise_of_their_output(shared):
     gamma = np.full(n, 4.0) if shared == "all" else np.tile([100.0, 4.0, 1.0], (n, 1))
     result = made_up_result(model, np.zeros((n, 3, 15)), beta, gamma)
     new = np.zeros((2, 1, 14))
-    tree = kz.predict(model, result, new, extend=True, random_seed=1, progressbar=False)
-    t = tree["predictions"]["t"]
+    t = kz.predict(model, result, new, keep_draws=True, random_seed=1, progressbar=False)["t"]
     assert t.dims == ("chain", "draw", "obs", "output")
     spread = t.std(("chain", "draw")).values.ravel()
     np.testing.assert_allclose(spread, [0.5] * 3 if shared == "all" else [0.1, 0.5, 1.0], rtol=0.05)

@@ -85,7 +85,7 @@ def test_what_needs_memory_says_so():
     model = classification(stack, LABELS)
     with pytest.raises(ValueError, match="batch"):
         kz.fit(model, kz.VB(batch=10), **QUIET)
-    reasons = {row.engine: row.reason or "" for row in kz.engines(model).rows}
+    reasons = kz.engines(model).frame["reason"]
     assert "in memory" in reasons["Gibbs"]
     with pytest.raises(ValueError, match="a Dask array"):
         _ = model.design

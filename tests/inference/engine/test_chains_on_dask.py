@@ -52,7 +52,7 @@ def same(one, other, groups=GROUPS):
 
 def test_chains_are_those_of_one_process(model, here, client, monkeypatch):
     numbers = []
-    monkeypatch.setattr(chains, "completed", counting(numbers))
+    monkeypatch.setattr(chains, "outcomes_of", counting(numbers))
     there = kz.fit(model, "gibbs", moments=["trace_K22"], **OPTIONS)
     assert sorted(numbers) == [0, 1, 2]
     same(here, there)
@@ -63,12 +63,12 @@ def test_chains_are_those_of_one_process(model, here, client, monkeypatch):
 
 
 def counting(numbers):
-    def completed(*arguments):
-        for number, outcome in replicate.completed(*arguments):
+    def outcomes_of(*arguments):
+        for number, outcome in replicate.outcomes_of(*arguments):
             numbers.append(number)
             yield number, outcome
 
-    return completed
+    return outcomes_of
 
 
 def test_a_store_is_that_of_one_process(model, here, client, tmp_path):
@@ -121,12 +121,12 @@ def test_failed_chains_are_named_and_the_others_kept(model, here, client, monkey
 
 def test_ctrl_c_keeps_finished_chains(model, here, client, monkeypatch):
     def two(*arguments):
-        for number, (chain, outcome) in enumerate(replicate.completed(*arguments)):
+        for number, (chain, outcome) in enumerate(replicate.outcomes_of(*arguments)):
             if number == 2:
                 raise KeyboardInterrupt
             yield chain, outcome
 
-    monkeypatch.setattr(chains, "completed", two)
+    monkeypatch.setattr(chains, "outcomes_of", two)
     monkeypatch.setattr(
         "kernelzoo.inference.engine.fit.interruptible",
         pressed,
@@ -145,10 +145,10 @@ def pressed(name, clock):
 
 def test_a_lost_scheduler_keeps_finished_chains(model, here, client, monkeypatch):
     def one(*arguments):
-        yield next(replicate.completed(*arguments))
+        yield next(replicate.outcomes_of(*arguments))
         raise ConnectionError("The scheduler was lost.")
 
-    monkeypatch.setattr(chains, "completed", one)
+    monkeypatch.setattr(chains, "outcomes_of", one)
     with pytest.warns(UserWarning, match=r"2 of 3 chains failed.*ConnectionError: The scheduler"):
         there = kz.fit(model, "gibbs", **OPTIONS)
     assert there.attrs["converged"] == "no"
@@ -163,12 +163,12 @@ def test_a_killed_scheduler_keeps_finished_chains(model, tmp_path, monkeypatch, 
     with mortal_scheduler(tmp_path) as (_, scheduler):
 
         def killing(*arguments):
-            for number, outcome in enumerate(replicate.completed(*arguments)):
+            for number, outcome in enumerate(replicate.outcomes_of(*arguments)):
                 if number == 1:
                     scheduler.kill()
                 yield outcome
 
-        monkeypatch.setattr(chains, "completed", killing)
+        monkeypatch.setattr(chains, "outcomes_of", killing)
         with pytest.warns(UserWarning, match=r"chains failed.*The Dask scheduler at .* was lost"):
             there = kz.fit(model, "gibbs", **options, store=store)
     kept = there["posterior"].to_dataset()
@@ -202,7 +202,7 @@ def test_time_is_shared_by_the_chains_of_a_worker(model, here, client, monkeypat
         part = xr.DataTree.from_dict({n: here[n].to_dataset().isel(chain=[0]) for n in GROUPS})
         yield from ((n, {"tree": part, "ended": n == 2}) for n in numbers)
 
-    monkeypatch.setattr(chains, "completed", ending)
+    monkeypatch.setattr(chains, "outcomes_of", ending)
     with pytest.warns(UserWarning, match=r"Gibbs was ended by max_seconds=60"):
         result = kz.fit(model, "gibbs", max_seconds=60, **OPTIONS)
     assert seconds == [pytest.approx(30, abs=1)]
@@ -225,6 +225,6 @@ def test_arguments_that_need_one_process_are_refused(
 
 
 def test_one_chain_and_other_engines_run_here(model, client, monkeypatch):
-    monkeypatch.setattr(chains, "completed", lambda *_: pytest.fail("on the cluster"))
+    monkeypatch.setattr(chains, "outcomes_of", lambda *_: pytest.fail("on the cluster"))
     assert kz.fit(model, "gibbs", **OPTIONS | {"chains": 1})["posterior"].sizes["chain"] == 1
     assert kz.fit(model, "exact", **OPTIONS)["posterior"].sizes["draw"] == 30

@@ -50,13 +50,12 @@ FASTEST = "CompositeKernelRegression"
 PAIRS = [
     pytest.param(
         name,
-        row.engine,
-        id=f"{name}-{row.engine}",
-        marks=[pytest.mark.slow] if row.engine in GENERIC and name != FASTEST else [],
+        engine,
+        id=f"{name}-{engine}",
+        marks=[pytest.mark.slow] if engine in GENERIC and name != FASTEST else [],
     )
     for name, example in EXAMPLES.items()
-    for row in kz.engines(example).rows
-    if row.reason is None
+    for engine in kz.engines(example).frame.query("applies != 'no'").index
 ]
 
 
@@ -216,10 +215,10 @@ def test_an_amended_model_loses_its_handwritten_engines():
     amended = kz.MultinomialProbit.example()
     with amended:
         pm.Potential("pull", -(amended["beta"][0] ** 2))
-    reasons = {row.engine: row.reason for row in kz.engines(amended).rows}
+    reasons = kz.engines(amended).frame["reason"]
     assert "with added terms: 'pull'" in reasons["Gibbs"]
     assert "with added terms: 'pull'" in reasons["VB"]
-    assert reasons["NUTS"] is None
+    assert reasons["NUTS"] == ""
 
 
 def test_results_hold_the_data_by_which_others_are_told_apart(results, model):
@@ -274,24 +273,24 @@ def test_generic_engines_run_on_a_plain_model():
     tree = kz.fit(plain, "map", **COMMON)
     np.testing.assert_allclose(tree["point"]["x"], 1.0, atol=1e-4)
     assert tree.attrs["converged"] == "yes"
-    table = {row.engine: row.reason for row in kz.engines(plain).rows}
+    table = kz.engines(plain).frame["reason"]
     assert re.search("available for .*MultinomialProbit", table["VB"])
-    assert table["NUTS"] is None
+    assert table["NUTS"] == ""
     with pytest.raises(ValueError, match=r"VB does not apply: .*Engines that do: .*NUTS"):
         kz.fit(plain, "vb")
 
 
 def test_observed_copies_lose_the_handwritten_engines(model):
     copy = pm.do(model, {"rho": np.ones(2)})
-    reasons = {row.engine: row.reason for row in kz.engines(copy).rows}
-    assert reasons["Gibbs"] is not None
-    assert reasons["NUTS"] is None
+    reasons = kz.engines(copy).frame["reason"]
+    assert "not available" in reasons["Gibbs"]
+    assert reasons["NUTS"] == ""
 
 
 def test_discrete_variables_exclude_gradients():
     with pm.Model() as discrete:
         pm.Poisson("count", 3)
-    reasons = {row.engine: row.reason for row in kz.engines(discrete).rows}
+    reasons = kz.engines(discrete).frame["reason"]
     assert "count is discrete" in reasons["NUTS"]
     assert "no observed variable" in reasons["SMC"]
 
@@ -313,10 +312,10 @@ class Unknown:
 
 def test_engines_refuse_a_combination_they_do_not_know(model):
     other = kz.MultinomialProbit(model.design, model.label_codes, combination=Unknown())
-    reasons = {row.engine: row.reason for row in kz.engines(other).rows}
+    reasons = kz.engines(other).frame["reason"]
     assert "with a method variational_factor, not Unknown" in reasons["VB"]
     assert reasons["Gibbs"].endswith(", not Unknown")
-    assert reasons["NUTS"] is None
+    assert reasons["NUTS"] == ""
     with pytest.raises(ValueError, match=r"VB does not apply: .*Unknown.*Engines that do: .*NUTS"):
         kz.fit(other, "vb")
 
@@ -326,18 +325,16 @@ def test_engines_say_where_a_model_is_too_large_for_them():
     large = kz.WishartCompletion(np.eye(n), np.eye(n1))
     # Sigma11, then Sigma22.1 and K22.1, then B and K21.
     size = 40 * 41 // 2 + 2 * (20 * 21 // 2) + 2 * 20 * 40
-    table = kz.engines(large)
-    advice = {row.engine: row.advice for row in table.rows}
-    assert f"small n only: the model has {size:,} coordinates" in advice["NUTS"]
-    assert advice["ADVI"] is advice["MAP"] is advice["Exact"] is advice["Gibbs"] is None
-    assert "small n only" in advice["SMC"]
-    applies = table.to_frame().set_index("engine")["applies"]
-    assert applies["NUTS"] == advice["NUTS"]
+    frame = kz.engines(large).frame
+    assert f"the model has {size:,} coordinates" in frame["reason"]["NUTS"]
+    assert {*frame["reason"][["ADVI", "MAP", "Exact", "Gibbs"]]} == {""}
+    applies = frame["applies"]
+    assert applies["NUTS"] == applies["SMC"] == "small n"
     assert applies["ADVI"] == applies["Exact"] == "yes"
     # Advice, no refusal.
     assert kz.NUTS().why_not(large) is None
     own = kz.engines(kz.CompositeKernelRegression.example(combination="fixed"))
-    assert all(row.advice is None for row in own.rows)
+    assert "small n" not in {*own.frame["applies"]}
 
 
 def test_the_count_of_coordinates_follows_the_model():
@@ -355,11 +352,10 @@ def test_the_count_of_coordinates_follows_the_model():
 def test_engines_print_as_text_and_html(model):
     table = kz.engines(model)
     text, html = repr(table), table._repr_html_()
-    for row in table.rows:
-        assert row.engine in text
-        assert row.engine in html
-    settings = {row.engine: row.settings for row in table.rows}
-    assert settings["VB"]["begin"] == "zero"
+    for engine in table.frame.index:
+        assert engine in text
+        assert engine in html
+    assert table.frame["settings"]["VB"]["begin"] == "zero"
 
 
 @pytest.mark.parametrize(

@@ -208,11 +208,10 @@ def test_the_seed_is_recorded_and_repeats(fitted):
 
 
 def test_groups_save_and_load(fitted, tmp_path):
-    model, result = fitted(kz.MultinomialProbit)
-    whole = kz.predict(model, result, model.design[:, :2], extend=True, **QUIET)
+    model, whole = fitted(kz.MultinomialProbit)
     whole.to_netcdf(tmp_path / "whole.nc")
     with xr.open_datatree(tmp_path / "whole.nc") as loaded:
-        for group in (*ADDED, "predictions", "predictions_constant_data"):
+        for group in ADDED:
             xr.testing.assert_equal(loaded[group].to_dataset(), whole[group].to_dataset())
         # Data read again are the model's still.
         without = loaded.drop_nodes("posterior_predictive")
@@ -300,28 +299,7 @@ def test_the_docstring_of_extend_names_every_group():
     assert all(f"``{group}``" in inspect.getdoc(kz.extend) for group in ADDED)
 
 
-# Predictions as groups.
-
-
-def test_predictions_are_added_as_groups(fitted):
-    model, result = fitted(kz.MultinomialProbit)
-    new = model.design[:, :4]
-    plain = kz.predict(model, result, new)
-    whole = kz.predict(model, result, new, extend=True, **QUIET)
-    assert set(whole.children) - set(result.children) == {
-        "predictions",
-        "predictions_constant_data",
-    }
-    xr.testing.assert_identical(
-        whole["predictions"].to_dataset()[list(plain)].drop_attrs(), plain.drop_attrs()
-    )
-    assert whole["predictions"]["t"].dims == ("chain", "draw", "obs")
-    np.testing.assert_array_equal(whole["predictions_constant_data"]["K"], new)
-    assert "predictions" not in result.children
-    with pytest.raises(ValueError, match=r"of predict .* one with predictions, predictions_const"):
-        kz.predict(model, whole, new, extend=True)
-    other = kz.predict(model, result, new[:, :1], extend=True)
-    assert other["predictions"].sizes["obs"] == 1
+# Predictions of every draw.
 
 
 @pytest.mark.parametrize("cls", CLASSES)
@@ -329,9 +307,9 @@ def test_classes_of_new_objects_are_drawn_with_the_probabilities_of_their_draw(f
     model, result = fitted(cls, "gibbs")
     rng = np.random.default_rng(0)
     new = rng.normal(size=(2, 5, model["K"].get_value().shape[2]))
-    predictions = kz.predict(model, result, new, extend=True, keep_draws=True, **QUIET)[
-        "predictions"
-    ]
+    predictions = kz.predict(model, result, new, keep_draws=True, **QUIET)
+    assert predictions["t"].dims == ("chain", "draw", "obs")
+    assert "t" not in kz.predict(model, result, new, **QUIET)
     p, drawn = predictions["probability_draws"], predictions["t"]
     for code in range(p.sizes["class"]):
         expected = p.isel({"class": code})
@@ -347,7 +325,7 @@ def test_targets_of_new_objects_have_the_predictive_moments(collapsed):
     result = kz.fit(model, "gibbs", draws=1000, tune=200, chains=1, **QUIET)
     # Two copies of an object.
     new = np.repeat(model["K"].get_value()[:, :1], 2, axis=1)
-    predictions = kz.predict(model, result, new, extend=True, **QUIET)["predictions"]
+    predictions = kz.predict(model, result, new, keep_draws=True, **QUIET)
     drawn = predictions["t"].to_numpy()[0]
     mean, sd = predictions["mean"].to_numpy(), predictions["sd"].to_numpy()
     ess = float(az.ess(predictions["t"]).min())
@@ -358,23 +336,3 @@ def test_targets_of_new_objects_have_the_predictive_moments(collapsed):
     assert abs(shared - predictions["response_sd"].to_numpy()[0] ** 2) < 5 * sd[0] ** 2 / np.sqrt(
         ess
     )
-
-
-def test_completions_have_predictions_but_no_new_objects():
-    model = kz.WishartCompletion.example()
-    result = kz.fit(model, "exact", draws=5, **QUIET)
-    whole = kz.predict(model, result, labels=[0, 0, 1], extend=True)
-    assert set(whole.children) - set(result.children) == {"predictions"}
-    assert "label" in whole["predictions"]
-
-
-def test_kernels_with_parameters_are_stored_as_features():
-    X = np.random.default_rng(0).normal(size=(9, 2))
-    kernels = kz.gaussian(kz.kernels.Theta(1.0, 1.0)) | kz.polynomial(2)
-    model = kz.MultinomialProbit(kernels(X), list("abc") * 3)
-    result = kz.fit(model, "vb", draws=3, **QUIET)
-    stored = kz.predict(model, result, kernels(X[:2], X), extend=True)["predictions_constant_data"]
-    given = {name: data.dims for name, data in result["constant_data"].data_vars.items()}
-    assert {name: data.dims for name, data in stored.data_vars.items()} == {
-        name: dims for name, dims in given.items() if name != "labels"
-    }

@@ -109,10 +109,10 @@ def test_gradients_can_be_asked_for_where_the_paper_has_an_algorithm():
     assert engine.algorithm(model).function is search_by_gradients
     settings = {"space": "unconstrained", "max_iterations": 5000, "method": "gradient"}
     assert engine.settings_on(model) == settings
-    rows = {row.engine: row for row in kz.engines(model).rows}
-    assert set(rows["MAP"].settings) == {"max_iterations", "tolerance", "starts", "method"}
-    rows = {row.engine: row for row in kz.engines(kz.MultinomialProbit.example()).rows}
-    assert set(rows["MAP"].settings) == {"space", "max_iterations", "method"}
+    settings = kz.engines(model).frame["settings"]
+    assert set(settings["MAP"]) == {"max_iterations", "tolerance", "starts", "method"}
+    settings = kz.engines(kz.MultinomialProbit.example()).frame["settings"]
+    assert set(settings["MAP"]) == {"space", "max_iterations", "method"}
     with pytest.raises(ValueError, match="'method' argument of MAP must be one of 'gradient'"):
         kz.MAP(method="newton")
 

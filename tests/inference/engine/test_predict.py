@@ -299,7 +299,7 @@ def test_the_docstring_lists_what_is_predicted(name):
     model = example(name)
     given = GIVEN.get(name) or {"kernels_new": model["K"].get_value()[:, :1]}
     result = made_up_result(model)
-    predictions = kz.predict(model, result, keep_draws=True, extend=True, **given)["predictions"]
+    predictions = kz.predict(model, result, keep_draws=True, **given)
     found = {variable: values.dims for variable, values in predictions.items()}
     assert found == documented_predictions()[name]
 

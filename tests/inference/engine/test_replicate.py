@@ -52,8 +52,8 @@ def run(task, seeds, **options):
 
 
 def test_results_are_in_the_order_of_the_seeds(monkeypatch):
-    completed = replicate.completed
-    monkeypatch.setattr(replicate, "completed", lambda *args: reversed([*completed(*args)]))
+    outcomes_of = replicate.outcomes_of
+    monkeypatch.setattr(replicate, "outcomes_of", lambda *args: reversed([*outcomes_of(*args)]))
     assert run(counted, [7, 2, 5]) == [7, 2, 5]
     assert run(numbers, [4])[0] == numbers(4).tolist()
 

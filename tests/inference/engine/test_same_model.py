@@ -202,8 +202,8 @@ def test_a_likelihood_with_a_variable_of_its_own_is_another_model(fitted):
     for model, given in ((classifier(), result), (amended, fitted)):
         with pytest.raises(ValueError, match="differs in the term 'alcohol'"):
             kz.predict(model, given, new)
-    extended = kz.predict(amended, result, new, extend=True)
-    assert extended["predictions"]["t"].sizes == {"chain": 1, "draw": 4, "obs": 1}
+    predictions = kz.predict(amended, result, new, keep_draws=True)
+    assert predictions["t"].sizes == {"chain": 1, "draw": 4, "obs": 1}
 
 
 def test_predictions_refuse_a_result_from_before_set_data(fitted):

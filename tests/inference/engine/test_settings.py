@@ -126,10 +126,10 @@ def test_gibbs_has_the_settings_of_its_steps(model, steps):
 
 def test_settings_in_force_are_the_models_defaults_and_what_is_given():
     model = kz.CompositeKernelRegression.example()
-    row = next(row for row in kz.engines(model).rows if row.engine == "VB")
-    assert (row.settings["tolerance"], row.settings["max_iterations"]) == (1e-6, 5000)
+    settings = kz.engines(model).frame["settings"]["VB"]
+    assert (settings["tolerance"], settings["max_iterations"]) == (1e-6, 5000)
     engine = kz.VB(tolerance=1e-3, starts=None)
-    assert engine.settings_on(model) == row.settings | {"tolerance": 1e-3}
+    assert engine.settings_on(model) == settings | {"tolerance": 1e-3}
     assert (repr(engine), engine) == ("VB(tolerance=0.001)", kz.VB(tolerance=1e-3))
     assert kz.EM(max_iterations=None).settings == {"max_iterations": None} != kz.EM().settings
 

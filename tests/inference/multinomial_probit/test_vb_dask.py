@@ -181,8 +181,8 @@ def test_the_density_is_that_in_memory_and_has_no_gradient(monkeypatch):
 
 def test_engines_say_that_they_need_memory():
     _, model = in_memory_and_in_blocks()
-    reasons = {row.engine: row.reason for row in kz.engines(model).rows}
-    assert [engine for engine, reason in reasons.items() if reason is None] == ["VB"]
+    reasons = kz.engines(model).frame["reason"]
+    assert [engine for engine, reason in reasons.items() if not reason] == ["VB"]
     for engine in ("Gibbs", "NUTS", "SMC", "MAP", "ADVI", "Laplace", "Pathfinder"):
         assert "compute()" in reasons[engine] or "installed" in reasons[engine]
     with pytest.raises(ValueError, match=r"compute\(\)"):

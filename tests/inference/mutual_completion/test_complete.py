@@ -280,15 +280,12 @@ def test_groups_of_one_model_are_refused_for_several_completions(completion, fit
     assert "log_likelihood" not in result.children
 
 
-def test_predictions_are_added_to_the_result(completion, fitted):
+def test_observations_of_new_objects_are_drawn_per_completion(completion, fitted):
     model, result = fitted
     new = completion.of(NEW, TRAIN)
-    extended = kz.predict(model, result, new, extend=True, random_seed=1)
-    t = extended["predictions"]["t"]
+    t = kz.predict(model, result, new, keep_draws=True, random_seed=1)["t"]
     assert t.sizes["chain"] == 5
     assert t.sizes["obs"] == len(NEW)
-    stored = extended["predictions_constant_data"]["K"]
-    np.testing.assert_array_equal(stored, new.mean)
 
 
 def test_an_amended_model_takes_completions(completion):
