@@ -55,7 +55,7 @@ def list_engines(options: argparse.Namespace, console: Console) -> None:
 
 
 def _overview() -> Table:
-    """Table of the engines that apply, one row a model, which fits on one screen."""
+    """Table of the engines that apply, one row per model, which fits on one screen."""
     table = Table("model", "engines that apply")
     for model in MODELS:
         able = engines(model.example()).frame.query("applies != 'no'").index

@@ -2,7 +2,7 @@
 
 Samplers are slow there, but right: what VB says of the weights can be held against them. They
 begin at VB's answer, and NUTS takes the curvature there as its mass matrix; Gibbs, whose
-trajectories know no curvature, takes hundreds of gradients a sweep. Two chains run side by side,
+trajectories know no curvature, takes hundreds of gradients per sweep. Two chains run side by side,
 one thread each; JAX is ended after 400 s. Errors are Monte Carlo standard errors of the means.
 """
 

@@ -22,10 +22,10 @@ from kernelzoo.inference.engine.paper import identified
 
 __all__ = ["draw", "main"]
 
-#: Samplers in order of preference, and their draws a chain at the first try.
+#: Samplers in order of preference, and their draws per chain at the first try.
 SAMPLERS = {"Exact": 4_000, "Gibbs": 2_000, "NUTS": 1_000}
 CHAINS = 4
-#: Draws a chain that are kept.
+#: Draws per chain that are kept.
 KEPT = 100
 TRIES = 4
 SEED = 1
@@ -38,12 +38,12 @@ def draw(card: Card, draws: int | None = None) -> xr.DataTree:
     ----------
     card : Card
     draws : int, optional
-        Draws a chain at the first try. Default: `SAMPLERS`.
+        Draws per chain at the first try. Default: `SAMPLERS`.
 
     Returns
     -------
     DataTree
-        Groups ``posterior``, `KEPT` draws a chain of the identified quantities, and ``summary``,
+        Groups ``posterior``, `KEPT` draws per chain of the identified quantities, and ``summary``,
         the statistics of all draws.
 
     Raises

@@ -216,7 +216,7 @@ def _settings(model: Declaration) -> str:
 INTRODUCTION = """\
 # Zoo cards
 
-One card a variant of a model, written from its declaration when the site is built: paper, data,
+One card per variant of a model, written from its declaration when the site is built: paper, data,
 variables with their
 distributions, the engines that apply, and their settings.
 """

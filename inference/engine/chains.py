@@ -310,7 +310,7 @@ def sample_on_workers(engine: Engine, model: pm.Model, run: Run) -> DataTree:
 
 @dataclass(frozen=True)
 class _Chain:
-    """Task that samples the chain of a number, in so many seconds."""
+    """Task that samples the chain with a given number, and ends it after `seconds`."""
 
     engine: Engine
     model: pm.Model

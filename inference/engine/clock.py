@@ -58,7 +58,7 @@ class Clock:
         return self.seconds - (time.monotonic() - self._started)
 
     def loop(self, steps: int) -> Callable[[int], None]:
-        """Make what a loop that usually takes so many steps calls after some of them."""
+        """Function that a loop, usually of this many steps, calls with the number of steps done."""
         return lambda done: self.check()
 
     def check(self) -> None:

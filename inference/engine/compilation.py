@@ -60,7 +60,7 @@ def _softplus_by_scipy(fgraph: FunctionGraph, node: Apply) -> list[Any] | None:
 
 NUMPY_REWRITE = out2in(_softplus_by_scipy, name=_softplus_by_scipy.__name__), AFTER_SPECIALIZATION
 
-# Python takes 1 to 4 ms a gradient: so many gradients take as long as numba's compilation.
+# Python takes 1 to 4 ms per gradient: this many gradients take as long as numba's compilation.
 MANY_EVALUATIONS = 10_000
 
 

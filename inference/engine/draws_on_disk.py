@@ -283,6 +283,6 @@ class DrawsOnDisk:
             if array.shape[:2] != shape:
                 array.resize((*shape, *array.shape[2:]))
             array[chain, start : start + draws] = np.stack([draw[name] for draw in waiting[:draws]])
-        # Last: readers go by this count, whatever else a full disk or a kill leaves in the arrays.
+        # Last: readers trust this count, whatever a full disk or a kill leaves in the arrays.
         self._group.attrs["draws"] = {str(number): n for number, n in written.items()}
         self._chains[chain] = (start + draws, waiting[draws:])

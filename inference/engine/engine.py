@@ -95,7 +95,7 @@ class Run:
         return list(getattr(model, "streamed", ()))
 
     def compile_kwargs(self, evaluations: float) -> dict[str, Any]:
-        """PyMC's ``compile_kwargs`` for a density with about so many evaluations."""
+        """PyMC's ``compile_kwargs`` for a density, by its number of evaluations."""
         return {"mode": self.mode or mode_worth(evaluations)}
 
     @contextmanager

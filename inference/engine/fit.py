@@ -111,14 +111,14 @@ def fit(
         variables are kept in memory and observations are independent given the variables; the
         attribute ``no_log_likelihood`` says why it is missing.
     max_seconds : float, optional
-        End the engine after so many seconds, compilation included, and keep its draws or its last
+        End the engine after this time, compilation included, and keep its draws or its last
         iteration; log densities are computed afterwards, and compilation is not interrupted.
         The result has ``converged`` "no" and the attributes ``ended_by`` and ``note``. Chains that
         one process runs in turn share the time; with several processes, chains that wait for one
         are left out. Not for SMC, Pathfinder, Laplace and NUTS by nutpie or numpyro, which cannot
         be ended between two steps.
     completions : int, optional
-        For kernels with missing rows (``complete_kernels``): fit the model on the first so many
+        For kernels with missing rows (``complete_kernels``): fit the model on this number of
         draws of the completed kernels, each with `draws`, `tune` and `chains`, and pool the draws;
         0 for the mean kernels alone, which leaves their uncertainty out. Default: all draws.
     blas_threads : int or None, default=1

@@ -32,7 +32,7 @@ __all__ = [
 
 # Bytes of the draws that are held at once.
 BLOCK = 1 << 27
-# Draws whose log densities are evaluated at once: an interrupt loses at most so many.
+# Draws whose log densities are evaluated at once: an interrupt loses at most one part.
 PART = 1000
 
 
