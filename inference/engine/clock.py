@@ -58,7 +58,7 @@ class Clock:
         return self.seconds - (time.monotonic() - self._started)
 
     def loop(self, steps: int) -> Callable[[int], None]:
-        """Function that a loop, usually of this many steps, calls with the number of steps done."""
+        """Return the function that a loop calls with its steps done, of `steps` that are usual."""
         return lambda done: self.check()
 
     def check(self) -> None:

@@ -81,8 +81,8 @@ def predict(
         ``az.mcse``, and, unless the kernels are a Dask array, draw the observed variable ``t`` of
         the new objects, once per draw.
     draws : int, optional
-        Average over this number of draws, evenly spaced, equally many per chain, rounded up. Default:
-        all.
+        Average over this number of draws, evenly spaced, equally many per chain, rounded up.
+        Default: all.
     progressbar : bool, default=True
         Show progress if the draws or the objects need several blocks.
     store : path, optional
