@@ -11,7 +11,7 @@ from family import assert_ks, assert_z
 from kernelzoo.models.combinations.sums import FixedWeights, Mean
 from kernelzoo.models.kernels import as_stack
 from kernelzoo.models.multinomial_probit import MultinomialProbit
-from kernelzoo.numerics.probit import log_probability
+from probit_moments import log_probability
 
 
 class State(NamedTuple):

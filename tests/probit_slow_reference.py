@@ -13,7 +13,7 @@ from kernelzoo.models.combinations.products import FixedProduct, Product
 from kernelzoo.models.combinations.sums import Binary, FixedWeights
 from kernelzoo.models.kernels import Theta, gaussian
 from kernelzoo.models.multinomial_probit import MultinomialProbit
-from kernelzoo.numerics.probit import truncated_moments
+from probit_moments import truncated_moments
 
 
 def slow_utilities(f, labels, nodes=120):

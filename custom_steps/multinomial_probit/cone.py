@@ -78,7 +78,7 @@ def _draw_winner(own: np.ndarray, others: np.ndarray, rng: np.random.Generator) 
     envelope, which is the normal N(own + sum_j lambda(m - others_j), 1) with lambda = phi / Phi.
     The draw is exact for every m; near the mode most proposals are accepted.
     """
-    tangent = own + near_mode(own[:, None] - others).below
+    tangent = own + near_mode(own[:, None] - others)
     x = tangent[:, None] - others
     slope = _inverse_mills(x).sum(axis=1)
     height = log_ndtr(x).sum(axis=1)

@@ -6,7 +6,7 @@ K_bar = sum_s E[beta_s] K_s:
 
 | factor | paper | here |
 |---|---|---|
-| Y | eqs 6-8, B.1: normals truncated to cones | `truncated_moments`, exact quadrature |
+| Y | eqs 6-8, B.1: normals truncated to cones | `log_probability_and_gradient`, exact quadrature |
 | W | eqs 9-10, B.2-B.3: V_c, mean V_c K_bar'E[y_c] | B = E[beta beta'], not E[beta]E[beta]' |
 | Z_c in V_c | eq 10, B.3: "expected variances" | E[1/zeta_c] for the inverse |
 | zeta | eq 11 | 1/zeta ~ Gamma(tau + 1/2, upsilon + E[w^2]/2) |

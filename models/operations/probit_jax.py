@@ -104,7 +104,7 @@ def _moments(f: Array, t: Array) -> tuple[Array, Array, Array]:
 
 @jax.custom_jvp
 def log_probability_and_gradient(f: Array, t: Array) -> tuple[Array, Array]:
-    """Return (N,) and (N, C) as `numerics.probit.log_probability_and_gradient` does."""
+    """As `log_probability_and_gradient` of `kernelzoo.numerics.probit`."""
     log_p, gradient, _ = _moments(f, t)
     return log_p, gradient
 

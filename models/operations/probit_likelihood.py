@@ -1,13 +1,11 @@
 """The multinomial-probit log probability as one PyTensor operation.
 
 As a graph of elementary operations, the quadrature takes longer to compile than the rest of a
-model. Here it is one node with a value and an analytic gradient, the same on every linker: NumPy
-for Python, the loops of `kernelzoo.numerics.probit_compiled` for numba and
-`kernelzoo.models.operations.probit_jax` for JAX.
+model. Here it is one node with a value and an analytic gradient, the same on every linker: the
+compiled loops of `kernelzoo.numerics.probit` for Python and numba, `probit_jax` for JAX.
 """
 
 from collections.abc import Sequence
-from math import prod
 from typing import Any, override
 
 import pytensor.tensor as pt
@@ -22,10 +20,6 @@ from ...numerics.probit import hessian, log_probability_and_gradient
 
 __all__ = ["ProbitHessian", "ProbitLogProbability", "probit_log_probability"]
 
-# Number of scores above which the Python linker calls compiled loops: a thousand evaluations in
-# NumPy take longer than compiling.
-COMPILED_FROM_SCORES = 2000
-
 
 class ProbitLogProbability(Op):
     """Log probability of objects' classes given their scores (eq 4), and its gradient (eqs 7, 8).
@@ -33,18 +27,10 @@ class ProbitLogProbability(Op):
     Inputs are scores (N, C) and class codes (N,), outputs log P(t | f) (N,) and its gradient
     E[y] - f (N, C) in the scores. The log probability is minus infinity and the gradient zero for
     invalid class codes, and for scores that are not finite or above 1e150 in size.
-
-    Parameters
-    ----------
-    compiled : bool, default=True
-        Whether the Python linker may call the loops that numba compiles.
     """
 
-    __props__ = ("compiled",)
+    __props__ = ()
     gufunc_signature = "(n,c),(n)->(n),(n,c)"
-
-    def __init__(self, compiled: bool = True):
-        self.compiled = compiled
 
     @override
     def make_node(self, f: TensorLike, t: TensorLike) -> Apply:  # type: ignore[override]
@@ -59,11 +45,7 @@ class ProbitLogProbability(Op):
 
     @override
     def perform(self, node: Apply, inputs: Sequence[Any], output_storage: Any) -> None:
-        f, t = inputs
-        log_p, gradient = log_probability_and_gradient(
-            f, t, compiled=self.compiled and f.size >= COMPILED_FROM_SCORES
-        )
-        output_storage[0][0], output_storage[1][0] = log_p, gradient
+        output_storage[0][0], output_storage[1][0] = log_probability_and_gradient(*inputs)
 
     def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> list[Any]:
         """Shapes of the outputs from those of the inputs."""
@@ -91,10 +73,7 @@ class ProbitLogProbability(Op):
 
 
 class ProbitHessian(Op):
-    """Second derivatives (N, C, C) of log P(t | f) in the scores.
-
-    They are Cov[y] - I of the truncated normal, in NumPy: Laplace approximations need them once.
-    """
+    """Second derivatives (N, C, C) of log P(t | f) in the scores, Cov[y] - I."""
 
     __props__ = ()
     gufunc_signature = "(n,c),(n)->(n,c,c)"
@@ -168,11 +147,8 @@ def _of_rows(op: Any, scores: Any, codes: Any) -> list[Any]:
 
 @_vectorize_node.register(ProbitLogProbability)
 def _of_stack(op: ProbitLogProbability, node: Apply, scores: Any, codes: Any) -> list[Any]:
-    """Evaluate a stack of sets as one set, without compiled loops if each set is small."""
-    sizes = node.inputs[0].type.shape
-    small = None not in sizes and prod(sizes) < COMPILED_FROM_SCORES
-    rows = ProbitLogProbability(compiled=op.compiled and not small)
-    return _of_rows(rows, scores, codes)
+    """Evaluate a stack of sets as one set."""
+    return _of_rows(op, scores, codes)
 
 
 # Implementations for a linker are imported only with the linker.

@@ -13,7 +13,7 @@ from kernelzoo import MultinomialProbit, gaussian, linear
 from kernelzoo.inference.engine.density import log_density
 from kernelzoo.models.combinations import FixedWeights, Mean
 from kernelzoo.models.kernels import as_stack
-from kernelzoo.numerics.probit import log_probability
+from probit_moments import log_probability
 
 
 @pytest.fixture(scope="module")

@@ -50,7 +50,7 @@ def _check(n_classes, number):
     f = rng.normal(size=(number, n_classes)) * sizes[:, None]
     t = rng.integers(n_classes, size=number)
     losers = (t + rng.integers(1, n_classes, size=number)) % n_classes
-    log_p, gradient = log_probability_and_gradient(f, t, compiled=False)
+    log_p, gradient = log_probability_and_gradient(f, t)
     for n in range(number):
         value, slope = _reference(f[n], t[n], losers[n])
         # Rounding of the exponent, a number of the order of the squared scores.

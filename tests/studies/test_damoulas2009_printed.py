@@ -10,7 +10,7 @@ from kernelzoo.inference import Run
 from kernelzoo.inference.multinomial_probit.vb_kernels import KernelFamily
 from kernelzoo.models.kernels import as_stack
 from kernelzoo.models.multinomial_probit import MultinomialProbit
-from kernelzoo.numerics.probit import log_probability
+from probit_moments import log_probability
 from probit_slow_reference import (
     RULES,
     parametric_problem,

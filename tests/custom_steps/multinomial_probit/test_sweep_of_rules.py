@@ -27,7 +27,7 @@ from kernelzoo.models.combinations.products import FixedProduct, Product
 from kernelzoo.models.combinations.sums import Binary, DirichletWeights, FixedWeights, Mean
 from kernelzoo.models.kernels import Theta, gaussian
 from kernelzoo.numerics.kernel_products import Design
-from kernelzoo.numerics.probit import log_probability
+from probit_moments import log_probability
 
 TAU, UPSILON = 1.0, 0.7
 # No two sizes are equal, and kernels differ in spread: exchanged indices show.

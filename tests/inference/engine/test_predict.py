@@ -14,7 +14,7 @@ from xarray import DataTree
 import kernelzoo as kz
 from kernelzoo.inference.engine import predict as predict_module
 from kernelzoo.inference.engine.paper import PAPERS, identified
-from kernelzoo.numerics.probit import log_probability
+from probit_moments import log_probability
 
 QUIET = {"draws": 5, "random_seed": 1, "progressbar": False}
 

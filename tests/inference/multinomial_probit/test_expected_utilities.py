@@ -5,7 +5,8 @@ import pytest
 
 from kernelzoo.inference.multinomial_probit.expected_utilities import expected_utilities
 from kernelzoo.numerics import probit, threads
-from kernelzoo.numerics.probit import log_probability_and_gradient, truncated_moments
+from kernelzoo.numerics.probit import log_probability_and_gradient
+from probit_moments import truncated_moments
 
 N, M, S, C = 2500, 7, 2, 4  # two blocks and a part of one
 

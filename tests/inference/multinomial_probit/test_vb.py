@@ -24,7 +24,7 @@ from kernelzoo.models.combinations.sums import FixedWeights, Mean
 from kernelzoo.models.kernels import as_stack
 from kernelzoo.models.multinomial_probit import MultinomialProbit
 from kernelzoo.numerics.kernel_products import KernelProducts
-from kernelzoo.numerics.probit import log_probability
+from probit_moments import log_probability
 from probit_vb_fixture import RUN, cone_draws, model_of, problem
 
 

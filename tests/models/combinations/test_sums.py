@@ -17,7 +17,7 @@ from kernelzoo.models.combinations.sums import Binary, DirichletWeights, FixedWe
 from kernelzoo.models.composite_kernel import CompositeKernelRegression
 from kernelzoo.models.kernels import as_stack
 from kernelzoo.models.multinomial_probit import MultinomialProbit
-from kernelzoo.numerics.probit import log_probability
+from probit_moments import log_probability
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 

@@ -12,7 +12,7 @@ from kernelzoo.models.kernels import Theta, gaussian, linear, polynomial
 from kernelzoo.models.kernels.learned import ParametricStack
 from kernelzoo.models.multinomial_probit import MultinomialProbit
 from kernelzoo.models.wishart_kernel_mixture import WishartKernelMixture
-from kernelzoo.numerics.probit import log_probability
+from probit_moments import log_probability
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 

@@ -9,9 +9,9 @@ from pytensor.compile.mode import Mode
 from pytensor.graph.replace import vectorize_graph
 
 from kernelzoo.models.distributions.categorical_probit import CategoricalProbit
-from kernelzoo.models.operations import probit_likelihood
 from kernelzoo.models.operations.probit_likelihood import probit_log_probability
 from kernelzoo.numerics import probit
+from probit_moments import log_probability, truncated_moments
 
 PYTHON = Mode(linker="py", optimizer="fast_run")
 MARGINS = np.logspace(-3, 4, 29)
@@ -66,7 +66,7 @@ def test_value_and_gradient_are_the_truncated_moments(python, n_classes, monkeyp
     f, t = scores(n_classes)
     value, gradient, _ = python(f, t)
     monkeypatch.setattr(probit, "default_nodes", lambda n_classes: 400)
-    log_z, mean = probit.truncated_moments(f, t)
+    log_z, mean = truncated_moments(f, t)
     np.testing.assert_allclose(value, log_z, rtol=1e-9, atol=2e-8)
     size = 1 + np.abs(mean - f).max(axis=1, keepdims=True)
     np.testing.assert_allclose(gradient / size, (mean - f) / size, rtol=0, atol=1e-7)
@@ -128,37 +128,21 @@ def test_hessian_is_the_covariance_less_the_identity():
 def test_shapes_broadcast_and_vectorise():
     f, t = scores(3)
     f, t = f[:6], t[:6]
-    expected = probit.log_probability(f, t)
+    expected = log_probability(f, t)
     evaluate = {"mode": PYTHON}
     one = probit_log_probability(f[0], t[0]).eval(**evaluate)
     np.testing.assert_allclose(one, expected[0], rtol=1e-8)
     many = probit_log_probability(f[0], np.arange(3)).eval(**evaluate)
-    np.testing.assert_allclose(many, probit.log_probability(f[[0, 0, 0]], np.arange(3)), rtol=1e-8)
+    np.testing.assert_allclose(many, log_probability(f[[0, 0, 0]], np.arange(3)), rtol=1e-8)
     stacked = probit_log_probability(f.reshape(2, 3, 3), t.reshape(2, 3)).eval(**evaluate)
     np.testing.assert_allclose(stacked.ravel(), expected, rtol=1e-8)
     x = pt.dmatrix()
     stack = pt.as_tensor(np.stack([f, f + np.arange(3)]))
     batch = vectorize_graph(probit_log_probability(x, t), {x: stack})
-    shifted = probit.log_probability(f + np.arange(3), t)
+    shifted = log_probability(f + np.arange(3), t)
     np.testing.assert_allclose(batch.eval(**evaluate), [expected, shifted], rtol=1e-8)
-    _, gradient = probit.log_probability_and_gradient(f + np.arange(3), t, compiled=False)
+    _, gradient = probit.log_probability_and_gradient(f + np.arange(3), t)
     np.testing.assert_allclose(pt.grad(batch.sum(), stack).eval(**evaluate)[1], gradient, rtol=1e-8)
-
-
-def test_a_stack_of_small_sets_compiles_nothing(monkeypatch):
-    """Scores of a stack are many, and taken once."""
-    asked = []
-
-    def spy(f, t, *, compiled):
-        asked.append((len(f), compiled))
-        return probit.log_probability_and_gradient(f, t, compiled=False)
-
-    monkeypatch.setattr(probit_likelihood, "log_probability_and_gradient", spy)
-    for n in (10, 1000):
-        x = pt.tensor(shape=(n, 2))
-        one = probit_log_probability(x, np.zeros(n, dtype=int))
-        vectorize_graph(one, {x: pt.as_tensor(np.zeros((300, n, 2)))}).eval(mode=PYTHON)
-    assert asked == [(3000, False), (300_000, True)]
 
 
 def test_values_that_are_no_integers_are_no_class_below_zero():
