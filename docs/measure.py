@@ -63,7 +63,8 @@ def _completion() -> tuple[Any, Runs, dict[str, Any]]:
 
 def _mutual() -> tuple[Any, Runs, dict[str, Any]]:
     X = np.asarray(kz.datasets.load("iris").X)[::3]
-    kernels = (kz.gaussian("median") | kz.kernels.laplace("median") | kz.kernels.cosine())(X)
+    wide, cosine = kz.kernels.inverse_multiquadric("median"), kz.linear().normalize("unit")
+    kernels = (kz.gaussian("median") | wide | cosine)(X)
     hidden = np.random.default_rng(1).random((len(X), 3)) < 0.3
     visible = ~hidden | hidden.all(axis=1, keepdims=True)
     model = kz.MutualKernelCompletion(kernels, visible, jitter=0.05)

@@ -16,9 +16,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from xarray import DataArray
 
 from ..models.kernels import Kernels, gaussian, precomputed
+from ..models.kernels.base import Landmarks
 from ..models.kernels.features import Objects, feature_spaces
 from ..models.kernels.labels import as_frame, check_distinct, with_ids_of_columns
-from ..models.kernels.landmarks import Landmarks
 from ..models.kernels.learned import ParametricStack
 from ..models.kernels.normalization import NORMALIZATIONS
 from ..models.kernels.specification import Member

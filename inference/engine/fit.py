@@ -3,7 +3,6 @@
 import json
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import partial
@@ -19,7 +18,6 @@ from xarray import DataTree
 
 from ...models.declaration import source_of
 from ...models.kernels.completed import CompletedRows
-from ...models.kernels.dask_stack import DaskStack
 from ...user_warnings import numpy_warnings, warn_user
 from ...validation import (
     Count,
@@ -242,14 +240,12 @@ def _fit_one(model: pm.Model, run: Run, engine: Engine, blas_threads: int | None
     else:
         missing = why_no_log_likelihood(model, engine.kind, run.kept(model))
     run = replace(run, log_likelihood=missing is None)
-    source, owner = source_of(model), f"{engine.name} on {type(model).__name__}"
     begun = time.perf_counter()
     with (
         interruptible(engine.name, run.clock),
         threadpool_limits(blas_threads, user_api="blas"),
         numpy_warnings(),
         compiling_with(run.mode or python_mode()),
-        source.unchanged(owner) if isinstance(source, DaskStack) else nullcontext(),
     ):
         tree = engine.run(model, run)
     seconds = time.perf_counter() - begun

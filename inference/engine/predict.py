@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from xarray import DataArray, Dataset, DataTree
 
 from ...models.combinations.sums import Combination, WeightedSum
-from ...models.kernels.dask_stack import computed
 from ...models.kernels.rows import COMPARED_OBJECTS, evenly_spaced
 from ...models.kernels.stack import as_stack, with_origin
 from ...user_warnings import numpy_warnings
@@ -278,7 +277,7 @@ def predict_chunks(
 
 def _in_memory(kernels: xr.DataArray) -> xr.DataArray:
     """Kernels of a chunk, which need not have the shape that the Dask array promises."""
-    (values,) = computed(kernels.data)
+    values = kernels.data.compute()
     if values.shape != kernels.shape:
         rule = f"of chunks of shape {kernels.shape}, as the Dask array says"
         raise argument_error("kernels_new", "predict", rule, f"shape {values.shape}")

@@ -2,11 +2,9 @@
 
 from .functions import (
     basis_expansion,
-    cosine,
     covariance,
     gaussian,
     inverse_multiquadric,
-    laplace,
     linear,
     polynomial,
     precomputed,
@@ -23,11 +21,9 @@ __all__ = [
     "Theta",
     "as_stack",
     "basis_expansion",
-    "cosine",
     "covariance",
     "gaussian",
     "inverse_multiquadric",
-    "laplace",
     "linear",
     "nearest_psd",
     "polynomial",

@@ -1,20 +1,19 @@
 """Kernel functions of two sets of objects, before any normalisation.
 
-Values are those of ``sklearn.metrics.pairwise``. Each kernel also computes its diagonal k(x, x) in
-O(n D), so that normalisations need no Gram matrix for it.
+Each kernel also computes its diagonal k(x, x) in O(n D), so that normalisations need no Gram matrix
+for it.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self, override
 
 import numpy as np
 import pymc as pm
-import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pymc.pytensorf import rvs_in_graph
-from scipy.spatial.distance import cdist
+from scipy.spatial.distance import cdist, pdist
 
 from ...validation import (
     argument_error,
@@ -24,24 +23,12 @@ from ...validation import (
     check_unmasked,
     number_or_nan,
 )
-from .widths import (
-    half_at_median,
-    median_of_distances,
-    median_of_squared_distances,
-    variance_of_entries,
-)
-
-type Rules = Mapping[str, Callable[[NDArray, str], float]]
+from .rows import Rows, is_dask
 
 #: Error of a kernel up to which squared distances may be computed from squares.
 LOST = 1e-6
-
-
-def _scikit_learn() -> Any:
-    """Kernels of scikit-learn, imported late because the import takes half a second."""
-    from sklearn.metrics import pairwise
-
-    return pairwise
+#: Of more training objects, this many are drawn for a median distance: half a million pairs.
+MOST_OBJECTS = 1_000
 
 
 def near_zero(X: NDArray, Y: NDArray | None) -> tuple[NDArray, NDArray | None]:
@@ -58,34 +45,17 @@ def is_stationary(function: Any) -> bool:
     return isinstance(function, invariant) or not isinstance(function, pm.gp.cov.BaseCovariance)
 
 
-def is_affine(function: Any) -> bool:
-    """Whether shifts of objects add to a covariance function only what centring removes."""
-    if isinstance(function, pm.gp.cov.Add):
-        return all(map(is_affine, function._factor_list))
-    if isinstance(function, pm.gp.cov.Prod):
-        scales = (int, float, np.number, pt.Variable, pm.gp.cov.Constant)
-        others = [factor for factor in function._factor_list if not isinstance(factor, scales)]
-        return is_stationary(function) or (len(others) == 1 and is_affine(others[0]))
-    return isinstance(function, pm.gp.cov.Linear) or is_stationary(function)
-
-
 class BaseKernel(ABC):
     """A kernel of features, without normalisation.  Subclasses are frozen dataclasses."""
 
     is_kernel: ClassVar[bool] = True
-    _sums_features: ClassVar[bool] = False
 
     @property
     def adds_features_up(self) -> bool:
         """Whether the kernel sums over features without scaling them, so that scales matter."""
-        return self._sums_features
-
-    @property
-    def is_affine(self) -> bool:
-        """Whether shifts of the features change only what centring the kernel removes."""
         return False
 
-    def on_training(self, X: NDArray) -> Self:
+    def on_training(self, X: Rows) -> Self:
         """Kernel with its width chosen from the features (N, D) of the training objects."""
         return self
 
@@ -112,19 +82,14 @@ class BaseKernel(ABC):
 
     def cross(self, X: NDArray, X_train: NDArray, name: str) -> NDArray:
         """Values of new objects against the training objects, shape (n, N)."""
-        check_columns(X, X_train.shape[1], name)
+        if X.shape[1] != X_train.shape[1]:
+            rule = f"of {X_train.shape[1]} features, as the training objects are"
+            raise argument_error("X", name, rule, f"{X.shape[1]} features")
         return self.pairwise(X, X_train)
 
     def new_diagonal(self, X: NDArray) -> NDArray | None:
         """Self-similarity of each new object, or None if it cannot be computed."""
         return self.diagonal(X)
-
-
-def check_columns(X: NDArray, n_features: int, name: str) -> None:
-    """Raise unless new objects have as many features as the training objects."""
-    if X.shape[1] != n_features:
-        rule = f"of {n_features} features, as the training objects are"
-        raise argument_error("X", name, rule, f"{X.shape[1]} features")
 
 
 def label(name: str, space: str | None, *settings: str) -> str:
@@ -135,45 +100,42 @@ def label(name: str, space: str | None, *settings: str) -> str:
 
 @dataclass(frozen=True)
 class _Radial(BaseKernel):
-    """Kernel with a width `gamma`: a number, perhaps by a `rule`, its name, or 1 / n_features."""
+    """Kernel with a width `gamma`: a number (perhaps `by_median`), "median", or 1 / n_features."""
 
     gamma: float | str | None = None
-    rule: str | None = None
-    rules: ClassVar[Rules]
-    _sums_features = True
+    by_median: bool = False
+    #: Gamma times the median squared distance.
+    at_median: ClassVar[float]
 
     def __post_init__(self) -> None:
         if isinstance(self.gamma, str):
-            check_name(self.gamma, self.rules, "gamma", self.function_name)
+            check_name(self.gamma, ["median"], "gamma", self.function_name)
         elif self.gamma is not None:
             check_positive(self.gamma, "gamma", self.function_name)
 
-    @override
-    def on_training(self, X: NDArray) -> Self:
-        if not isinstance(self.gamma, str):
-            return self
-        owner = f"{self.function_name}({self.gamma!r})"
-        return replace(self, gamma=self.rules[self.gamma](X, owner), rule=self.gamma)
-
     @property
-    def number(self) -> float | None:
-        """Gamma; raises a ValueError before a rule has computed it from training objects."""
-        if isinstance(self.gamma, str):
-            raise ValueError(
-                f"{self.function_name}({self.gamma!r}) takes its width from the training objects, "
-                "but has none. Call kernels(X_train) or kernels(X_new, X_train)."
-            )
-        return self.gamma
+    @override
+    def adds_features_up(self) -> bool:
+        return True
+
+    @override
+    def on_training(self, X: Rows) -> Self:
+        if self.gamma != "median":
+            return self
+        median = median_of_squared_distances(X, f"{self.function_name}('median')")
+        return replace(self, gamma=self.at_median / median, by_median=True)
 
     def _scaled_distances(self, X: NDArray, Y: NDArray | None) -> NDArray:
         """Squared distances times gamma, with the digits of the differences of objects."""
+        from sklearn.metrics.pairwise import euclidean_distances
+
         X, Y = near_zero(X, Y)
-        gamma = 1 / X.shape[1] if self.number is None else self.number
+        gamma = 1 / X.shape[1] if self.gamma is None else float(self.gamma)
         largest = max(
             np.einsum("nd,nd->n", each, each).max() for each in (X, Y) if each is not None
         )
         if not LOST <= 4 * np.finfo(float).eps * gamma * largest < np.inf:
-            return gamma * _scikit_learn().euclidean_distances(X, Y, squared=True)
+            return gamma * euclidean_distances(X, Y, squared=True)
         # Slower, and exact within groups of objects that are far apart.
         return gamma * cdist(X, X if Y is None else Y, "sqeuclidean")
 
@@ -186,16 +148,14 @@ class _Radial(BaseKernel):
         if self.gamma is None:
             return label(self.function_name, space)
         setting = self.gamma if isinstance(self.gamma, str) else f"{self.gamma:.4g}"
-        return label(
-            self.function_name, space, setting if self.rule is None else f"{self.rule}={setting}"
-        )
+        return label(self.function_name, space, f"median={setting}" if self.by_median else setting)
 
 
 @dataclass(frozen=True)
 class Gaussian(_Radial):
     """exp(-gamma ||x - x'||^2)."""
 
-    rules: ClassVar[Rules] = {"median": median_of_squared_distances, "scale": variance_of_entries}
+    at_median = 0.5
 
     @override
     def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:
@@ -204,9 +164,9 @@ class Gaussian(_Radial):
 
 @dataclass(frozen=True)
 class InverseMultiquadric(_Radial):
-    """(1 + gamma ||x - x'||^2)^(-1/2)."""
+    """(1 + gamma ||x - x'||^2)^(-1/2), which is 1/2 at the median squared distance."""
 
-    rules: ClassVar[Rules] = {"median": half_at_median}
+    at_median = 3.0
 
     @property
     @override
@@ -218,15 +178,32 @@ class InverseMultiquadric(_Radial):
         return (1 + self._scaled_distances(X, Y)) ** -0.5
 
 
-@dataclass(frozen=True)
-class Laplace(_Radial):
-    """exp(-gamma ||x - x'||_1)."""
+def median_of_squared_distances(X: Rows, owner: str) -> float:
+    """Median of ||x_i - x_j||^2 over pairs of training objects; O(min(N, 1000)^2 D)."""
+    if len(X) > MOST_OBJECTS:
+        chosen = np.random.default_rng(0).choice(len(X), MOST_OBJECTS, replace=False)
+        # In the order of their bytes, arrays have the same sample whatever the order of the rows.
+        X = X[np.sort(chosen)] if is_dask(X) else X[_order_of_bytes(X)[chosen]]
+    X = np.asarray(X)
+    median = float(np.median(pdist(X, "sqeuclidean"))) if len(X) > 1 else 0.0
+    if not median > 0:
+        rule = (
+            "of training objects most of whose pairs differ, since the width is their median "
+            "distance (or give the width as a number)"
+        )
+        raise argument_error("X", owner, rule, f"{len(X)} objects with a median distance of 0")
+    if not np.isfinite(median):
+        got = f"entries up to {float(np.abs(X).max()):.3g} in size"
+        rule = "small enough that squares do not overflow: standardise the features"
+        raise argument_error("X", owner, rule, got)
+    return median
 
-    rules: ClassVar[Rules] = {"median": median_of_distances}
 
-    @override
-    def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:
-        return _scikit_learn().laplacian_kernel(X, Y, gamma=self.number)
+def _order_of_bytes(X: NDArray) -> NDArray[np.intp]:
+    """Positions (N,) of the rows in the order of their bytes."""
+    # Adding 0.0 turns -0.0 into 0.0, so that equal rows have equal bytes.
+    rows = np.ascontiguousarray(X, dtype=float) + 0.0
+    return np.argsort(rows.view(np.dtype((np.void, rows.itemsize * rows.shape[1]))).ravel())
 
 
 @dataclass(frozen=True)
@@ -236,7 +213,6 @@ class Polynomial(BaseKernel):
     degree: int = 2
     gamma: float = 1.0
     coef0: float = 1.0
-    _sums_features = True
 
     def __post_init__(self) -> None:
         degree = number_or_nan(self.degree)
@@ -249,14 +225,13 @@ class Polynomial(BaseKernel):
 
     @property
     @override
-    def is_affine(self) -> bool:
-        return self.degree == 1
+    def adds_features_up(self) -> bool:
+        return True
 
     @override
     def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:
-        return _scikit_learn().polynomial_kernel(
-            X, Y, degree=self.degree, gamma=self.gamma, coef0=self.coef0
-        )
+        products = X @ (X if Y is None else Y).T
+        return (self.gamma * products + self.coef0) ** self.degree
 
     @override
     def diagonal(self, X: NDArray) -> NDArray:
@@ -283,30 +258,10 @@ class Linear(Polynomial):
 
 
 @dataclass(frozen=True)
-class Cosine(BaseKernel):
-    """x'x / (||x|| ||x'||), and 0 if a norm is 0."""
-
-    _sums_features = True
-
-    @override
-    def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:
-        return _scikit_learn().cosine_similarity(X, Y)
-
-    @override
-    def diagonal(self, X: NDArray) -> NDArray:
-        return X.any(axis=1).astype(float)
-
-
-@dataclass(frozen=True)
 class Covariance(BaseKernel):
     """A covariance function of ``pm.gp.cov`` with fixed hyperparameters."""
 
     function: Any
-
-    @property
-    @override
-    def is_affine(self) -> bool:
-        return is_affine(self.function)
 
     @override
     def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:
@@ -344,7 +299,7 @@ class Precomputed(BaseKernel):
                 "similarities first, the training Gram matrix second)"
             )
             raise argument_error("X", name, rule, f"shape {X.shape}")
-        return self.pairwise(X, None)
+        return X
 
     @override
     def cross(self, X: NDArray, X_train: NDArray, name: str) -> NDArray:
@@ -353,7 +308,7 @@ class Precomputed(BaseKernel):
             hint = ", which looks transposed" if X.shape[0] == n_train else ""
             rule = f"of shape (new objects, {n_train} training objects)"
             raise argument_error("X", name, rule, f"shape {X.shape}{hint}")
-        return self.pairwise(X, None)
+        return X
 
     @override
     def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:
@@ -403,3 +358,50 @@ class BasisExpansion(BaseKernel):
     @override
     def describe(self, space: str | None) -> str:
         return label(getattr(self.function, "__name__", "basis"), space)
+
+
+@dataclass(frozen=True)
+class Landmarks(BaseKernel):
+    """Columns k(x, l_1), ..., k(x, l_m) of a kernel at landmarks, basis functions of the models."""
+
+    base: BaseKernel
+    n_components: int
+    seed: int
+
+    is_kernel: ClassVar[bool] = False
+
+    def chosen(self, X: Rows) -> NDArray:
+        """Draw the landmarks (m, D) from the training objects (N, D), the same in each call."""
+        if self.n_components > len(X):
+            rule = f"at most the number of training objects, {len(X)}"
+            raise argument_error("n_components", "landmarks", rule, str(self.n_components))
+        rng = np.random.default_rng(self.seed)
+        return np.asarray(X[rng.choice(len(X), self.n_components, replace=False)])
+
+    def trace(self, X: Rows) -> float:
+        """Sum of the self-similarities of the training objects (N, D)."""
+        diagonal = self.diagonal
+        if is_dask(X):
+            return float(X.map_blocks(diagonal, drop_axis=1, dtype=float).sum().compute())
+        return float(diagonal(X).sum())
+
+    @property
+    @override
+    def adds_features_up(self) -> bool:
+        return self.base.adds_features_up
+
+    @override
+    def on_training(self, X: Rows) -> Self:
+        return replace(self, base=self.base.on_training(X))
+
+    @override
+    def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:
+        return self.base.pairwise(X, Y)
+
+    @override
+    def diagonal(self, X: NDArray) -> NDArray:
+        return self.base.diagonal(X)
+
+    @override
+    def describe(self, space: str | None) -> str:
+        return f"landmarks {self.base.describe(space)}"

@@ -1,9 +1,6 @@
 """Stacks of kernels as Dask arrays: their objects are read by chunks, where Dask has them."""
 
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import CancelledError
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Self, override
@@ -22,8 +19,6 @@ from .stack import as_stack, check_gram, labelled
 
 #: Rows of a chunk that are converted to float64 at once.
 ROWS = 4096
-#: Relative difference between two passes that is rounding.
-ROUNDING = 1e-9
 #: Chunks whose sums one task adds: fewer would make more tasks, with a latency each.
 ADDED = 8
 
@@ -81,41 +76,17 @@ class DaskStack(KernelSource):
             rule = "in memory if they are Gram matrices; landmarks and features can be Dask arrays"
             got = "a Dask array whose labels of 'obs' and 'basis' are the same"
             raise argument_error(argument, owner, rule, got)
+        unread = cls(stack, np.empty(0), np.empty(0))
+        chosen = evenly_spaced(len(unread), COMPARED_OBJECTS)
+        by_object = [unread.slices]
         try:
-            summary = cls(stack, np.empty(0), np.empty(0))._read()
+            rows, projection = unread.total(_summary, unread.shape, chosen, by_object=by_object)
         except _Wrong as wrong:
             kernel, row, column = wrong.args
             name, label = stack["kernel"].values[kernel], stack["obs"].values[row]
             got = f"NaN or infinity in kernel {name}, object {label} (row {row}), column {column}"
             raise argument_error(argument, owner, "finite", got) from None
-        return cls(stack, *summary)
-
-    def _read(self) -> tuple[NDArray, NDArray]:
-        """Compute `rows` and `projection`; one pass."""
-        chosen = evenly_spaced(len(self), COMPARED_OBJECTS)
-        rows, projection = self.total(_summary, self.shape, chosen, by_object=[self.slices])
-        return rows, projection
-
-    @contextmanager
-    def unchanged(self, owner: str) -> Iterator[None]:
-        """Raise ValueError in the end, or after an error, if the chunks' numbers have changed."""
-        try:
-            yield
-        except (ValueError, ArithmeticError):
-            self._check_unchanged(owner)
-            raise
-        self._check_unchanged(owner)
-
-    def _check_unchanged(self, owner: str) -> None:
-        before = self.rows, self.projection
-        with suppress(_Wrong):
-            pairs = zip(self._read(), before, strict=True)
-            if all(np.abs(now - old).max() <= ROUNDING * np.abs(old).max() for now, old in pairs):
-                return
-        raise ValueError(
-            f"{owner} has read other numbers from the kernels' chunks in the end than in the "
-            "beginning: a file or a store has changed meanwhile."
-        )
+        return cls(stack, rows, projection)
 
     @property
     @override
@@ -170,7 +141,9 @@ class DaskStack(KernelSource):
 
         `shared` goes to each worker once; `by_object` are parts of arrays, by `parts` or `held`.
         """
-        return list(computed(*self._tasks(function, shared, by_object)))
+        import dask
+
+        return list(dask.compute(*self._tasks(function, shared, by_object)))
 
     def total(
         self,
@@ -188,7 +161,7 @@ class DaskStack(KernelSource):
         add = dask.delayed(_added, pure=False)
         while len(parts) > 1:
             parts = [add(*parts[i : i + ADDED]) for i in range(0, len(parts), ADDED)]
-        return computed(parts[0])[0]
+        return dask.compute(parts[0])[0]
 
     def _tasks(
         self,
@@ -207,26 +180,6 @@ class DaskStack(KernelSource):
     @cached_property
     def _chunks(self) -> list[Any]:
         return list(self.stack.data.to_delayed().ravel())
-
-
-def computed(*tasks: Any) -> tuple[Any, ...]:
-    """Values of tasks; ConnectionError for a lost scheduler."""
-    import dask
-
-    try:
-        return dask.compute(*tasks)
-    except _errors_of_a_lost_scheduler() as error:
-        raise ConnectionError(
-            "The Dask scheduler was lost, or chunks that its workers held: connect a client, make "
-            f"the Dask array again and declare the model from it. {error}"
-        ) from error
-
-
-def _errors_of_a_lost_scheduler() -> tuple[type[Exception], ...]:
-    """Errors of tasks that are cancelled, and of results that are being fetched."""
-    if (distributed := sys.modules.get("distributed")) is None:
-        return (CancelledError,)
-    return CancelledError, distributed.comm.CommClosedError
 
 
 def _same[T](value: T) -> T:

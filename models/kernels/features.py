@@ -31,6 +31,7 @@ from .labels import (
 )
 from .rows import check_sizes, check_whole_rows, fingerprint, is_dask
 
+
 # Of features whose spread is a smaller part of their size, single precision keeps three digits.
 SINGLE = 1e-4
 
@@ -225,16 +226,11 @@ def _features_of_dask(X: Any, argument: str) -> Any:
 
 
 def _finite(block: Any, argument: str, block_info: Any) -> NDArray:
-    """Numbers of a chunk, which need not be what the Dask array promises."""
-    (start, stop), (_, n_columns) = block_info[0]["array-location"]
-    if np.shape(block) != (stop - start, n_columns):
-        rule = f"of chunks of shape ({stop - start}, {n_columns}), as the Dask array says"
-        got = f"shape {np.shape(block)} in rows {start} to {stop - 1}"
-        raise argument_error(argument, "Kernels", rule, got)
+    """Numbers of a chunk."""
     values = _real(block, argument)
     if not (finite := np.isfinite(values)).all():
         first, column = np.argwhere(~finite)[0].tolist()
-        row = start + first
+        row = block_info[0]["array-location"][0][0] + first
         got = f"{int((~finite).sum())} NaN or infinite entries in {len(values)} rows that were "
         got += f"read, the first at position ({row}, {column})"
         raise argument_error(argument, "Kernels", "finite", got)

@@ -9,11 +9,9 @@ from numpy.typing import NDArray
 from .base import (
     BaseKernel,
     BasisExpansion,
-    Cosine,
     Covariance,
     Gaussian,
     InverseMultiquadric,
-    Laplace,
     Linear,
     Polynomial,
     Precomputed,
@@ -22,7 +20,7 @@ from .learned import LearnedGaussian, Theta
 from .specification import Kernels, Member
 
 
-def gaussian(gamma: float | Literal["median", "scale"] | Theta | None = None) -> Kernels:
+def gaussian(gamma: float | Literal["median"] | Theta | None = None) -> Kernels:
     """Gaussian kernel exp(-gamma ||x - x'||^2).
 
     z-score the features on the training part first, as ``split`` in ``kz.datasets`` does. Otherwise
@@ -31,20 +29,20 @@ def gaussian(gamma: float | Literal["median", "scale"] | Theta | None = None) ->
 
     Parameters
     ----------
-    gamma : float, {"median", "scale"} or Theta, optional
+    gamma : float, "median" or Theta, optional
         - a number; 1 / n_features by default;
         - "median": 1 / (2 m), with m the median of ||x_i - x_j||^2 over pairs i < j of training
           objects; of more than 1,000 objects, 1,000 are drawn with a fixed seed, whatever their
-          order;
-        - "scale": 1 / (n_features v), with v the variance of all entries of the training features,
-          as in ``sklearn.svm.SVC(gamma="scale")``;
+          order (of a Dask array: by position);
         - a `Theta`: gamma is learned; ``Theta(ard=True)`` learns one for each feature,
           exp(-sum_d gamma_d (x_d - x'_d)^2).
 
     Notes
     -----
-    A rule is applied to the training objects of each call, for each feature space separately:
-    ``kernels(X_new, X_train)`` has the width of ``kernels(X_train)``, which is in its label.
+    The median is that of the training objects of each call, for each feature space separately:
+    ``kernels(X_new, X_train)`` has the width of ``kernels(X_train)``, which is in its label (D.
+    Garreau, W. Jitkrittum and M. Kanagawa, 2017, Large sample analysis of the median heuristic,
+    arXiv:1707.07269).
 
     Examples
     --------
@@ -70,19 +68,6 @@ def inverse_multiquadric(gamma: float | Literal["median"] | None = None) -> Kern
     return _one(InverseMultiquadric(gamma))
 
 
-def laplace(gamma: float | Literal["median"] | None = None) -> Kernels:
-    """Laplace kernel exp(-gamma ||x - x'||_1).
-
-    `gamma` is 1 / n_features by default; "median" is 1 over the median of ||x_i - x_j||_1 over
-    pairs of training objects. See `gaussian`.
-
-    Examples
-    --------
-    >>> stack = kz.kernels.laplace("median")(X_train)
-    """
-    return _one(Laplace(gamma))
-
-
 def polynomial(degree: int = 2, gamma: float = 1.0, coef0: float = 1.0) -> Kernels:
     """Polynomial kernel (gamma x'x + coef0)^degree.
 
@@ -98,23 +83,13 @@ def polynomial(degree: int = 2, gamma: float = 1.0, coef0: float = 1.0) -> Kerne
 
 
 def linear() -> Kernels:
-    """Linear kernel x'x, without a bias.
+    """Linear kernel x'x, without a bias; ``linear().normalize("unit")`` is the cosine similarity.
 
     Examples
     --------
     >>> stack = kz.linear()(X_train)
     """
     return _one(Linear())
-
-
-def cosine() -> Kernels:
-    """Cosine similarity x'x / (||x|| ||x'||); 0 for a vector of zeros.
-
-    Examples
-    --------
-    >>> stack = kz.kernels.cosine()(X_train)
-    """
-    return _one(Cosine())
 
 
 def precomputed() -> Kernels:

@@ -1,37 +1,23 @@
 """Positive semidefinite kernels in place of indefinite similarities."""
 
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import xarray as xr
 
-from ...validation import check_finite, check_name, check_square_symmetric
+from ...validation import check_finite, check_square_symmetric
 from .source import DIMS
 from .stack import check_gram, labelled, precision_of
 
-#: How many times the part along an eigenvector with a negative eigenvalue is taken off.
-TAKEN_OFF = {"clip": 1.0, "flip": 2.0, "shift": 0.0}
 
-
-def nearest_psd(
-    similarities: Any, train: Any = None, *, method: Literal["clip", "flip", "shift"] = "clip"
-) -> xr.DataArray:
-    r"""Change indefinite similarities into positive semidefinite kernels.
+def nearest_psd(similarities: Any, train: Any = None) -> xr.DataArray:
+    r"""Set negative eigenvalues of similarities to zero, which makes them kernels.
 
     Scores of alignments, similarity network fusion and many kernels of graphs and strings have
-    negative eigenvalues. With :math:`K = U \Lambda U'` the similarities of the training objects and
-    k those of a new object to them:
-
-    ======= ==================================== =======================================
-    method  training objects                     new objects
-    ======= ==================================== =======================================
-    "clip"  :math:`U \max(\Lambda, 0) U'`        :math:`k'U\, 1(\Lambda \ge 0)\, U'`
-    "flip"  :math:`U |\Lambda| U'`               :math:`k'U\, \mathrm{sign}(\Lambda)\, U'`
-    "shift" :math:`K - \min(\Lambda) I`          :math:`k'`
-    ======= ==================================== =======================================
-
-    "clip" gives the nearest positive semidefinite matrix. A copy of a training object gets its row
-    ("shift": but for the diagonal).
+    negative eigenvalues. With :math:`K = U \Lambda U'` the similarities of the training objects,
+    :math:`U \max(\Lambda, 0) U'` is the nearest positive semidefinite matrix. The similarities k of
+    a new object to the training objects become :math:`k'U\, 1(\Lambda \ge 0)\, U'`, so that a copy
+    of a training object gets its row.
 
     Parameters
     ----------
@@ -40,8 +26,6 @@ def nearest_psd(
         objects, with `train`. Frames are aligned by label, as models do it.
     train : the same, optional
         Similarities among the training objects, if `similarities` are those of new objects.
-    method : {"clip", "flip", "shift"}, default="clip"
-        What becomes of negative eigenvalues.
 
     Returns
     -------
@@ -73,7 +57,6 @@ def nearest_psd(
     >>> new = kz.kernels.nearest_psd({"alignment": scores[:2]}, {"alignment": scores})
     """
     owner = "nearest_psd"
-    check_name(method, TAKEN_OFF, "method", owner)
     argument = "similarities" if train is None else "train"
     whole = labelled(similarities if train is None else train, None, owner, argument)
     check_gram(whole, owner, argument)
@@ -88,12 +71,10 @@ def nearest_psd(
         check_square_symmetric(K, argument, owner, tolerance=precision_of(whole))
         eigenvalues, U = np.linalg.eigh((K + K.T) / 2)
         rounding = len(K) * np.finfo(float).eps * np.abs(eigenvalues).max()
-        negative, before = eigenvalues < -rounding, new.copy()
-        if negative.any() and method != "shift":
-            new[:] = new - (new @ U[:, negative]) @ (TAKEN_OFF[method] * U[:, negative].T)
-        elif negative.any() and train is None:
-            new.flat[:: len(K) + 1] -= eigenvalues[0]
+        negative, before = U[:, eigenvalues < -rounding], new.copy()
+        if negative.size:
+            new[:] = new - (new @ negative) @ negative.T
         found["smallest"].append(float(eigenvalues[0]))
-        found["negative"].append(int(negative.sum()))
+        found["negative"].append(negative.shape[1])
         found["change"].append(float(np.linalg.norm(new - before) / (np.linalg.norm(before) or 1)))
     return changed.assign_coords({name: ("kernel", values) for name, values in found.items()})

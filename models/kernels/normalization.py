@@ -15,14 +15,11 @@ name       result                                               property
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, override
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...validation import argument_error
-from .base import BaseKernel
-from .rows import Rows, blocks_of, evenly_spaced
 
 
 @dataclass(frozen=True)
@@ -101,46 +98,3 @@ def normalize(new: Similarities, train: Similarities, steps: Sequence[str], name
         train = normalized if new is train else function(train, train, name)
         new = normalized
     return new.values
-
-
-@dataclass(frozen=True, eq=False)
-class ShiftedKernel(BaseKernel):
-    """`scale` times another kernel of the features minus `centre` (D,)."""
-
-    base: BaseKernel
-    centre: NDArray
-    scale: float
-
-    @override
-    def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:
-        moved = None if Y is None else Y - self.centre
-        return self.scale * self.base.pairwise(X - self.centre, moved)
-
-    @override
-    def diagonal(self, X: NDArray) -> NDArray:
-        return self.scale * self.base.diagonal(X - self.centre)
-
-    @override
-    def describe(self, space: str | None) -> str:
-        return self.base.describe(space)
-
-
-def with_centring(
-    base: BaseKernel, X: Rows, steps: Sequence[str], name: str, *, every_trace: bool = False
-) -> tuple[BaseKernel, Sequence[str]]:
-    """Kernel of features shifted to zero where centring cancels the shift, and the steps left.
-
-    A trace of all training objects X (N, D) that comes first is part of the kernel if the features
-    are shifted, or always.
-    """
-    first = next((i for i, step in enumerate(steps) if step != "trace"), len(steps))
-    shifted = steps[first : first + 1] == ("center",) and base.is_affine
-    if not shifted and not (first and every_trace):
-        return base, steps
-    scale, centre = 1.0, np.zeros(X.shape[1])
-    if first:
-        trace = sum(base.diagonal(x).sum() for x in blocks_of(X, 1))
-        scale = len(X) / check_trace(trace, name)
-    if shifted:
-        centre = np.median(np.asarray(X[evenly_spaced(len(X), 1000)]), axis=0)
-    return ShiftedKernel(base, centre, scale), steps[first:]

@@ -1,7 +1,7 @@
-"""Passes over the features of many objects: of an array in memory, or of a Dask array."""
+"""Rows of arrays in memory and of Dask arrays, and their fingerprints."""
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -13,8 +13,6 @@ from ...validation import argument_error
 #: Features (N, D): an array, or a Dask array as `feature_spaces` returns it.
 type Rows = Any
 
-# Largest block of rows and of what is computed from it, in numbers (16 MB).
-BLOCK = 2_000_000
 #: Functions of results are compared on at most so many training objects.
 COMPARED_OBJECTS = 40
 
@@ -45,18 +43,6 @@ def check_whole_rows(
     if split or 0 in chunks[rows]:
         rule = f"of chunks of whole rows: {call}"
         raise argument_error(argument, owner, rule, f"chunks {dict(chunks)}")
-
-
-def blocks_of(X: Rows, width: int) -> Iterator[NDArray]:
-    """Blocks of rows (N, D), with `width` numbers computed per row."""
-    return (np.asarray(X[rows]) for rows in slices_of(len(X), max(width, X.shape[1])))
-
-
-def slices_of(n: int, width: int) -> Iterator[slice]:
-    """Positions of blocks of n rows, with `BLOCK` numbers at most if a row has `width`."""
-    size = max(1, BLOCK // width)
-    for start in range(0, n, size):
-        yield slice(start, min(start + size, n))
 
 
 def fingerprint(constants: Sequence[NDArray]) -> str:

@@ -15,33 +15,31 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import chain, count
-from typing import Any, Literal
-from weakref import WeakKeyDictionary
+from typing import Any
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
 from ...validation import Seed, argument_error, check_count, check_name, integer_seed
-from .base import BaseKernel, BasisExpansion, Precomputed
+from .base import BaseKernel, BasisExpansion, Landmarks, Precomputed
 from .features import Objects, feature_spaces
 from .labels import check_distinct
-from .landmarks import CHOICES, Landmarks
 from .learned import LearnedGaussian, LearnedKernel, ParametricStack
 from .normalization import (
     NORMALIZATIONS,
     Similarities,
+    check_trace,
     needs_training_gram,
     normalize,
-    with_centring,
 )
-from .rows import BLOCK, fingerprint, is_dask, slices_of
+from .rows import fingerprint, is_dask
 from .source import DIMS
 from .stack import Origin, with_origin
 from .warnings import warn_of_unequal_scales
 
 #: Largest chunk of a Dask array of kernels, in numbers (64 MB).
-LARGEST = 4 * BLOCK
+LARGEST = 8_000_000
 
 
 @dataclass(frozen=True)
@@ -74,50 +72,6 @@ class Member:
 
 # Name, kernel and feature space.
 type Entry = tuple[str, Member, str | None]
-
-
-@dataclass(frozen=True, eq=False)
-class FittedMember:
-    """Kernel (n, M) as a function of objects' features (n, D); a fingerprint tells landmarks."""
-
-    name: str
-    space: str | None
-    function: Callable[[NDArray], NDArray]
-    n_basis: int
-    fingerprint: str = ""
-
-    @classmethod
-    def of(cls, entry: Entry, train: Objects) -> "FittedMember":
-        """Take from the training objects all that the kernel needs."""
-        name, member, space = entry
-        X_train, told = train.features[space], ""
-        if isinstance(member.base, Landmarks):
-            base, steps, X_train = member.base.chosen(X_train, member.steps, name)
-        else:
-            base, steps = with_centring(member.base, X_train, member.steps, name)
-        gram = base.train(X_train, name) if needs_training_gram(steps) else None
-        part = Similarities(gram, base.diagonal(X_train)) if steps else None
-
-        # The function goes to the workers of a cluster, with the landmarks alone.
-        def similarities(X: NDArray) -> NDArray:
-            values = base.cross(X, X_train, name)
-            if part is None:
-                return values
-            return normalize(Similarities(values, base.new_diagonal(X)), part, steps, name)
-
-        if isinstance(member.base, Landmarks):
-            told = fingerprint((X_train, similarities(X_train)))
-        return cls(name, space, similarities, len(X_train), told)
-
-    def __call__(self, objects: Objects) -> NDArray:
-        """Normalised values (n, M) of new objects."""
-        return self.function(objects.features[self.space])
-
-
-# What kernels have taken from training objects, as long as these are there.
-_FITTED: WeakKeyDictionary[Objects, "dict[Kernels, list[tuple[Entry, FittedMember]]]"] = (
-    WeakKeyDictionary()
-)
 
 
 @dataclass(frozen=True)
@@ -193,9 +147,7 @@ class Kernels:
                 raise argument_error("steps", "normalize", rule, got)
         return Kernels(tuple(replace(m, steps=(*m.steps, *steps)) for m in self.members))
 
-    def landmarks(
-        self, n_components: int, *, by: Literal["uniform", "kmeans"] = "uniform", seed: Seed = 0
-    ) -> "Kernels":
+    def landmarks(self, n_components: int, *, seed: Seed = 0) -> "Kernels":
         """Keep the columns of every kernel at landmarks, for many objects.
 
         The columns are the models' own basis functions: the model on all of them is that on the
@@ -204,11 +156,8 @@ class Kernels:
         Parameters
         ----------
         n_components : int
-            Number of landmarks m, and of columns of the stack.
-        by : {"uniform", "kmeans"}, default="uniform"
-            Landmarks are training objects drawn with equal probabilities, or centres of clusters
-            of the objects (scikit-learn's MiniBatchKMeans on 50 m of them; Zhang et al. 2008).
-            Kernels of one feature space share their landmarks.
+            Number of landmarks m, training objects drawn with equal probabilities, and of columns
+            of the stack. Kernels of one feature space share their landmarks.
         seed : int, SeedSequence, Generator or None, default=0
             Seed of the landmarks.
 
@@ -230,12 +179,11 @@ class Kernels:
 
         Examples
         --------
-        >>> kernels = (gaussian(0.05) | gaussian(0.5)).landmarks(500, by="kmeans")
+        >>> kernels = (gaussian(0.05) | gaussian(0.5)).landmarks(500)
         >>> model = MultinomialProbit(kernels(X_train), labels)
         >>> kz.predict(model, kz.fit(model, "vb"), kernels(X_test, X_train))
         """
         check_count(n_components, "n_components", "landmarks")
-        check_name(by, CHOICES, "by", "landmarks")
         number = integer_seed(seed, "seed", "landmarks")
         for member in self.members:
             base = member.base
@@ -243,14 +191,14 @@ class Kernels:
                 rule = "functions of features, without parameters to learn"
                 raise argument_error("kernels", "landmarks", rule, repr(member.name_on(None)))
         return Kernels(
-            tuple(
-                replace(m, base=Landmarks(m.base, n_components, number, by)) for m in self.members
-            )
+            tuple(replace(m, base=Landmarks(m.base, n_components, number)) for m in self.members)
         )
 
     def _with(self, **changes: Any) -> "Kernels":
         return Kernels(tuple(replace(member, **changes) for member in self.members))
 
+    # What overflows is an error below; what underflows is none.
+    @np.errstate(over="ignore", invalid="ignore", under="ignore")
     def __call__(self, X: Any, X_train: Any = None) -> Any:
         """Compute the stack of kernels.
 
@@ -295,11 +243,6 @@ class Kernels:
         Costs O(S n N D).  For new objects the training Gram matrix is computed only for centring,
         O(S N^2 D) more.
         """
-        # What overflows is an error below; what underflows is none.
-        with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-            return self._stack(X, X_train)
-
-    def _stack(self, X: Any, X_train: Any) -> Any:
         train, entries = self._trained(X if X_train is None else X_train)
         new = train if X_train is None else feature_spaces(X, train)
         spaces = [space for _, _, space in entries]
@@ -307,9 +250,6 @@ class Kernels:
         if new is train:
             added_up = {space for _, member, space in entries if member.base.adds_features_up}
             warn_of_unequal_scales({s: train.features[s] for s in train.features if s in added_up})
-        of_dask = new.are_dask(spaces)
-        if of_dask:
-            self._check_row_by_row()
         learned = tuple(
             LearnedKernel(
                 *(name, position, member.base, member.steps, space),
@@ -318,27 +258,30 @@ class Kernels:
             for position, (name, member, space) in enumerate(entries)
             if isinstance(member.base, LearnedGaussian)
         )
-        if self._are_features:
-            fitted = [each for _, each in self._fitted(train)]
+        # Kernels of the training objects are computed without what new objects need.
+        fitted = {
+            entry[0]: _function_of(entry, train)
+            for entry in entries
+            if new is not train or isinstance(entry[1].base, Landmarks)
+        }
+        if new.are_dask(spaces):
+            self._check_row_by_row()
+            values = _values_of_dask(entries, fitted, new, train)
         else:
-            # Kernels of the training objects are computed without what new objects need.
-            fitted = [
-                FittedMember.of(entry, train)
-                for entry in entries
-                if new is not train or isinstance(entry[1].base, Landmarks)
-            ]
-        if self._are_features or of_dask:
-            values = _values_by_rows(fitted, new)
-        else:
-            values = _values_at_once(entries, fitted, new)
+            values = _values(entries, fitted, new)
         expansion = not all(member.base.is_kernel for member in self.members)
+        codes = [
+            f"{name} {_code(member.base, train.features[space], fitted[name])}"
+            for name, member, space in entries
+            if isinstance(member.base, Landmarks)
+        ]
         stack = xr.DataArray(
             values,
             dims=DIMS,
             coords={
                 "kernel": [name for name, _, _ in entries],
                 "obs": new.coord,
-                "basis": _feature_labels(values.shape[2], fitted) if expansion else train.labels,
+                "basis": _feature_labels(values.shape[2], codes) if expansion else train.labels,
             },
             name="kernels",
             attrs={n: m.base.describe(space) for n, m, space in entries if m.name is not None},
@@ -361,18 +304,12 @@ class Kernels:
         """Feature spaces of precomputed kernels; None stands for all."""
         return {each.space for each in self.members if isinstance(each.base, Precomputed)}
 
-    @property
-    def _are_features(self) -> bool:
-        """Whether all are features, so that objects need not be in memory."""
-        return all(isinstance(member.base, Landmarks) for member in self.members)
-
     def _trained(self, X_train: Any) -> tuple[Objects, list[Entry]]:
         """Training objects, and kernels with their names and feature spaces."""
         train = feature_spaces(X_train, grams=self.grams)
-        if self._are_features:
-            return train, [entry for entry, _ in self._fitted(train)]
         entries = list(self._resolve(train))
-        if train.are_dask(space for _, _, space in entries):
+        whole = [space for _, member, space in entries if not isinstance(member.base, Landmarks)]
+        if train.are_dask(whole):
             rule = (
                 "training objects in memory, for kernels that keep all of them: X.compute(), or "
                 "kernels.landmarks(500)"
@@ -382,13 +319,6 @@ class Kernels:
             if isinstance(member.base, Precomputed):
                 train = train.with_gram(space, name)
         return train, entries
-
-    def _fitted(self, train: Objects) -> list[tuple[Entry, FittedMember]]:
-        """Kernels fitted once to training objects that stay, those of an estimator."""
-        known = _FITTED.setdefault(train, {})
-        if self not in known:
-            known[self] = [(e, FittedMember.of(e, train)) for e in self._resolve(train)]
-        return known[self]
 
     def _resolve(self, objects: Objects) -> Iterator[Entry]:
         """Yield name, kernel and feature space of every entry, given the training objects."""
@@ -417,23 +347,54 @@ def _origin(member: Member, train: Objects, space: str | None) -> Origin:
     return Origin(steps, len(train.labels), train.fingerprint(space))
 
 
-def _feature_labels(n: int, kernels: Sequence[FittedMember]) -> NDArray:
+def _function_of(entry: Entry, train: Objects) -> Callable[[NDArray], NDArray]:
+    """Kernel (n, M) as a function of objects' features (n, D), normalised as the training kernel.
+
+    It goes to the workers of a cluster, with the landmarks alone.
+    """
+    name, member, space = entry
+    base, steps, X, scale = member.base, member.steps, train.features[space], 1.0
+    if isinstance(base, Landmarks):
+        # A trace before all other steps is that of all training objects.
+        first = next((i for i, step in enumerate(steps) if step != "trace"), len(steps))
+        if first:
+            scale = len(X) / check_trace(base.trace(X), name)
+        base, steps, X = base.base, steps[first:], base.chosen(X)
+    gram = scale * base.train(X, name) if needs_training_gram(steps) else None
+    trained = Similarities(gram, scale * base.diagonal(X)) if steps else None
+
+    def normalised(new: NDArray) -> NDArray:
+        values = scale * base.cross(new, X, name)
+        if trained is None:
+            return values
+        diagonal = base.new_diagonal(new)
+        own = Similarities(values, None if diagonal is None else scale * diagonal)
+        return normalize(own, trained, steps, name)
+
+    return normalised
+
+
+def _code(landmarks: Landmarks, X: Any, function: Callable[[NDArray], NDArray]) -> str:
+    """Fingerprint of the landmarks among the training objects, and of their normalised kernel."""
+    chosen = landmarks.chosen(X)
+    return fingerprint((chosen, function(chosen)))
+
+
+def _feature_labels(n: int, codes: Sequence[str]) -> NDArray:
     """Label n features, so that those of other training objects, or orders, have other labels."""
     # Models take the kernels in any order.
-    told = sorted(f"{k.name} {k.fingerprint}" for k in kernels if k.fingerprint)
-    code = f" {sha256(' '.join(told).encode()).hexdigest()[:8]}" if told else ""
+    code = f" {sha256(' '.join(sorted(codes)).encode()).hexdigest()[:8]}" if codes else ""
     return np.array([f"phi{m}{code}" for m in range(n)])
 
 
-def _values_at_once(
-    entries: Sequence[Entry], fitted: Sequence[FittedMember], objects: Objects
+def _values(
+    entries: Sequence[Entry], fitted: dict[str, Callable[[NDArray], NDArray]], objects: Objects
 ) -> NDArray:
     """Kernels (S, n, M) of objects in memory, the training objects where none was fitted."""
-    known = {kernel.name: kernel for kernel in fitted}
     columns = {}
     for name, member, space in entries:
         X = objects.features[space]
-        columns[name] = known[name](objects) if name in known else _of_training(member, X, name)
+        columns[name] = fitted[name](X) if name in fitted else _of_training(member, X, name)
         if not np.isfinite(columns[name]).all():
             largest = max(float(np.abs(each).max()) for each in objects.features.values())
             rule = "small enough that kernels do not overflow: standardise the features"
@@ -445,25 +406,11 @@ def _values_at_once(
 
 def _of_training(member: Member, X: NDArray, name: str) -> NDArray:
     """Normalised values (N, M) of the training objects among themselves."""
-    base, steps = with_centring(member.base, X, member.steps, name)
-    values = base.train(X, name)
-    if not steps:
+    values = member.base.train(X, name)
+    if not member.steps:
         return values
-    part = Similarities(values, np.diagonal(values).copy())
-    return normalize(part, part, steps, name)
-
-
-def _values_by_rows(kernels: Sequence[FittedMember], objects: Objects) -> Any:
-    """Kernels (S, n, M), computed by blocks of rows: an array, or a Dask array of a Dask array."""
-    width = _one_width({kernel.name: kernel.n_basis for kernel in kernels})
-    if objects.are_dask(kernel.space for kernel in kernels):
-        return _dask_values(kernels, objects, width)
-    values = np.empty((len(kernels), len(objects.labels), width))
-    for rows in slices_of(len(objects.labels), width):
-        block = objects.block(rows)
-        for out, kernel in zip(values, kernels, strict=True):
-            out[rows] = kernel(block)
-    return values
+    own = Similarities(values, np.diagonal(values).copy())
+    return normalize(own, own, member.steps, name)
 
 
 def _one_width(widths: dict[str, int]) -> int:
@@ -474,18 +421,27 @@ def _one_width(widths: dict[str, int]) -> int:
     return next(iter(widths.values()))
 
 
-def _dask_values(kernels: Sequence[FittedMember], objects: Objects, width: int) -> Any:
+def _values_of_dask(
+    entries: Sequence[Entry],
+    fitted: dict[str, Callable[[NDArray], NDArray]],
+    objects: Objects,
+    train: Objects,
+) -> Any:
     """Dask array (S, n, M) in the features' chunks of objects, or smaller ones of 64 MB."""
     import dask
     import dask.array as da
 
-    spaces = list(dict.fromkeys(kernel.space for kernel in kernels))
+    n_train = len(train.labels)
+    widths = {name: getattr(m.base, "n_components", n_train) for name, m, _ in entries}
+    width = _one_width(widths)
+    kernels = [(space, fitted[name]) for name, _, space in entries]
+    spaces = list(dict.fromkeys(space for space, _ in kernels))
     features = [objects.features[space] for space in spaces]
     rows = next(X.chunks[0] for X in features if is_dask(X))
     most = max(1, LARGEST // (len(kernels) * width))
     features = [da.asarray(X).rechunk((rows if max(rows) <= most else most, -1)) for X in features]
     # One task holds the kernels, which go to each worker once.
-    shared = dask.delayed(list, pure=False)(dask.delayed(list(kernels), traverse=False))
+    shared = dask.delayed(list, pure=False)(dask.delayed(kernels, traverse=False))
     return da.map_blocks(
         _values_of_chunk, *features, kernels=shared, spaces=spaces,
         new_axis=0, chunks=((len(kernels),), features[0].chunks[0], (width,)), dtype=float,
@@ -494,7 +450,9 @@ def _dask_values(kernels: Sequence[FittedMember], objects: Objects, width: int) 
 
 
 def _values_of_chunk(
-    *features: NDArray, kernels: Sequence[FittedMember], spaces: Sequence[str | None]
+    *features: NDArray,
+    kernels: Sequence[tuple[str | None, Callable[[NDArray], NDArray]]],
+    spaces: Sequence[str | None],
 ) -> NDArray:
     by_space = dict(zip(spaces, features, strict=True))
-    return np.stack([kernel.function(by_space[kernel.space]) for kernel in kernels])
+    return np.stack([function(by_space[space]) for space, function in kernels])

@@ -102,12 +102,12 @@ def test_ids_of_training_objects_do_not_make_new_ones_a_gram_matrix(data):
 
 NAMES = {
     "rna, protein": kz.linear(),
-    "linear[rna], linear[protein], cosine[rna], cosine[protein]": kz.linear() | kz.kernels.cosine(),
+    "linear[rna], linear[protein], gaussian[rna], gaussian[protein]": kz.linear() | kz.gaussian(),
     "a[rna], a[protein]": kz.linear().named("a"),
     "protein": {"protein": kz.linear()},
-    "protein, linear[rna], cosine[rna]": {
+    "protein, linear[rna], gaussian[rna]": {
         "protein": kz.linear(),
-        "rna": kz.linear() | kz.kernels.cosine(),
+        "rna": kz.linear() | kz.gaussian(),
     },
     "linear[rna]": kz.linear().on("rna"),
 }

@@ -19,7 +19,7 @@ X, X_NEW = RNG.normal(size=(30, 4)), RNG.normal(size=(101, 4))
 LABELS = np.arange(30) % 3
 SPECIFICATIONS = {
     "kernels": (kz.gaussian("median") | kz.linear()).normalize("center", "trace"),
-    "features": (kz.gaussian(0.2) | kz.polynomial(2)).normalize("unit").landmarks(9, by="kmeans"),
+    "features": (kz.gaussian(0.2) | kz.polynomial(2)).normalize("unit").landmarks(9),
     "columns": (kz.gaussian(0.2) | kz.polynomial(2)).normalize("center", "unit").landmarks(9),
     "together": kz.gaussian(0.2).landmarks(12) | kz.linear().landmarks(12),
 }
@@ -161,16 +161,3 @@ def test_chunks_of_another_shape_than_promised_are_refused():
     short = chunks.data.map_blocks(lambda chunk: chunk[:, :-1], dtype=float, meta=meta)
     with pytest.raises(ValueError, match=r"'kernels_new' .* shape \(2, 20, 9\).* \(2, 19, 9\)"):
         predict(model, chunks.copy(data=short))
-
-
-def test_a_scheduler_that_is_lost_during_predictions_is_named():
-    kernels = SPECIFICATIONS["columns"]
-    model = kz.MultinomialProbit(kernels(X), LABELS)
-    chunks = kernels(chunked(X_NEW, 20), X)
-
-    def lost(chunk):
-        raise CancelledError("connection-lost")
-
-    gone = chunks.data.map_blocks(lost, dtype=float, meta=np.empty((0, 0, 0)))
-    with pytest.raises(ConnectionError, match="The Dask scheduler was lost"):
-        predict(model, chunks.copy(data=gone))

@@ -4,7 +4,6 @@ import gc
 import os
 import signal
 import weakref
-from concurrent.futures import CancelledError
 from threading import Timer
 
 import cloudpickle
@@ -14,7 +13,6 @@ import pytest
 import xarray as xr
 
 import kernelzoo as kz
-from cluster_fixture import mortal_scheduler
 from kernelzoo.inference import identified
 from kernelzoo.inference.engine.density import log_density
 from kernelzoo.models.combinations.sums import Binary, FixedWeights, Mean
@@ -336,7 +334,6 @@ OTHER_THAN_NUMBERS = {
     "strings": (lambda chunk: chunk.astype(str), "real numbers. Got str"),
     "dates": (lambda chunk: chunk.astype("datetime64[D]"), "real numbers"),
     "masked": (lambda chunk: np.ma.masked_greater(chunk, 1), "without masked entries"),
-    "fewer": (lambda chunk: chunk[:-1], r"chunks of shape \(1[67], 4\).* in rows \d+ to \d+"),
 }
 
 
@@ -362,68 +359,6 @@ def test_masked_chunks_of_kernels_are_refused():
     blocks = da.from_delayed(masked, values.shape, dtype=float)
     with pytest.raises(ValueError, match=r"'kernels' argument .* without masked entries"):
         kz.MultinomialProbit(KERNELS(X).copy(data=blocks), LABELS)
-
-
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")
-def test_chunks_with_other_numbers_at_each_read_are_refused():
-    rng = np.random.default_rng(0)
-    draw = dask.delayed(lambda: rng.normal(size=(2, 50, 9)), pure=False)
-    chunks = da.from_delayed(draw(), (2, 50, 9), dtype=float)
-    model = kz.MultinomialProbit(KERNELS(X).copy(data=chunks), LABELS)
-    with pytest.raises(ValueError, match="has changed meanwhile"):
-        kz.fit(model, "vb", **QUIET)
-
-
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")
-@pytest.mark.parametrize("change", [1.0, np.nan])
-def test_chunks_that_change_during_a_fit_are_refused(change):
-    """Bug: with NaN, the error was that of an objective that is not finite."""
-    values = KERNELS(X).values.copy()
-
-    def chunk(start, stop):
-        return values[:, start:stop]
-
-    parts = [
-        da.from_delayed(dask.delayed(chunk, pure=False)(a, a + 25), (2, 25, 9), dtype=float)
-        for a in (0, 25)
-    ]
-    model = kz.MultinomialProbit(KERNELS(X).copy(data=da.concatenate(parts, axis=1)), LABELS)
-    values[0, 30] += change
-    with pytest.raises(ValueError, match="has changed meanwhile"):
-        kz.fit(model, "vb", **QUIET)
-
-
-@pytest.mark.parametrize("fetching", [False, True])
-def test_a_lost_scheduler_is_named(monkeypatch, fetching):
-    """Bug: lost while a result was fetched, the fit ended with the error of a socket."""
-    comm = pytest.importorskip("distributed").comm
-    model = kz.MultinomialProbit(stack(), LABELS)
-
-    def lost(*tasks, **options):
-        raise comm.CommClosedError("reset") if fetching else CancelledError("connection-lost")
-
-    monkeypatch.setattr(dask, "compute", lost)
-    with pytest.raises(ConnectionError, match=r"The Dask scheduler was lost.*make the Dask array"):
-        kz.fit(model, "vb", **QUIET)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("held", [False, True], ids=["read", "held by workers"])
-def test_a_killed_scheduler_is_named(tmp_path, monkeypatch, held):
-    compute, passes = dask.compute, []
-    with mortal_scheduler(tmp_path) as (_, scheduler), dask.config.set(scheduler=None):
-        model = kz.MultinomialProbit(stack().persist() if held else stack(), LABELS)
-
-        def killing(*tasks, **options):
-            passes.append(1)
-            if len(passes) == 5:
-                scheduler.kill()
-            return compute(*tasks, **options)
-
-        monkeypatch.setattr(dask, "compute", killing)
-        with pytest.raises(ConnectionError, match=r"scheduler was lost.*make the Dask array again"):
-            kz.fit(model, "vb", **QUIET)
-    assert len(passes) == 5
 
 
 @pytest.mark.slow

@@ -2,7 +2,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from kernelzoo.models.kernels import as_stack, cosine, gaussian, linear, polynomial
+from kernelzoo.models.kernels import as_stack, gaussian, inverse_multiquadric, linear, polynomial
 
 N, NEW, D = 9, 4, 3
 
@@ -42,15 +42,16 @@ def test_unnamed_new_objects_never_share_a_label_with_training_objects(X):
 
 def test_dict_gives_one_kernel_a_space_and_bound_kernels_read_their_own(rng):
     views = {"fou": rng.normal(size=(N, 5)), "kar": rng.normal(size=(N, 2))}
-    kernels = gaussian() | linear().on("kar") | polynomial(2).on("fou").named("p") | cosine()
+    other = inverse_multiquadric()
+    kernels = gaussian() | linear().on("kar") | polynomial(2).on("fou").named("p") | other
     stack = kernels(views)
     assert stack["kernel"].values.tolist() == [
         "gaussian[fou]",
         "gaussian[kar]",
         "linear[kar]",
         "p",
-        "cosine[fou]",
-        "cosine[kar]",
+        "inverse_multiquadric[fou]",
+        "inverse_multiquadric[kar]",
     ]
     np.testing.assert_array_equal(stack.values[0], gaussian()(views["fou"]).values[0])
     np.testing.assert_array_equal(stack.values[2], linear()(views["kar"]).values[0])

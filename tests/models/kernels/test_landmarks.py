@@ -1,10 +1,11 @@
-"""Columns at landmarks: those of the kernel with all of them; landmarks by seed."""
-
-import weakref
+"""Columns at landmarks: those of the kernel with all of them; on arrays and Dask arrays."""
 
 import numpy as np
+import pandas as pd
 import pytest
+import xarray as xr
 
+import kernelzoo as kz
 from kernelzoo.models.kernels import (
     Theta,
     as_stack,
@@ -13,8 +14,6 @@ from kernelzoo.models.kernels import (
     polynomial,
     precomputed,
 )
-from kernelzoo.models.kernels.features import feature_spaces
-from kernelzoo.models.kernels.landmarks import CHOICES
 
 RNG = np.random.default_rng(3)
 X, X_NEW = RNG.normal(size=(30, 4)), RNG.normal(size=(7, 4))
@@ -68,7 +67,6 @@ def test_stack_is_an_expansion_with_the_same_landmarks_for_new_objects():
             "'n_components' argument of landmarks must be an integer",
         ),
         (lambda: gaussian().landmarks(31)(X), "at most the number of training objects, 30. Got 31"),
-        (lambda: gaussian().landmarks(3, by="random"), "'uniform', 'kmeans'"),
         (lambda: precomputed().landmarks(3), "functions of features"),
         (lambda: gaussian(Theta(1, 1)).landmarks(3), "without parameters to learn"),
         (lambda: gaussian().landmarks(3).landmarks(2), "Got 'landmarks gaussian'"),
@@ -81,32 +79,85 @@ def test_what_is_refused(make, message):
         make()
 
 
-def test_landmarks_differ_where_objects_are_repeated():
-    rng = np.random.default_rng(2)
-    X = rng.normal(size=(40, 3))
-    X[::2] = X[0]
-    m = 15
-    columns = gaussian(0.3).landmarks(m)(X).values[0]
-    assert len(np.unique(columns, axis=1).T) == m
-    # All different objects are landmarks before any is one twice.
-    columns = gaussian(0.3).landmarks(30)(X).values[0]
-    assert len(np.unique(columns.round(9), axis=1).T) == 21
+SPECIFICATIONS = {
+    "uniform": gaussian("median").normalize("center", "trace").landmarks(8),
+    "unit": polynomial(2).normalize("unit").landmarks(8),
+    "center, unit": gaussian("median").normalize("center", "unit").landmarks(8),
+    "together": gaussian(0.1).landmarks(8) | linear().landmarks(8),
+}
 
 
-def test_landmarks_of_training_objects_that_stay_are_chosen_once(monkeypatch):
-    chosen = []
-    by_k_means = CHOICES["kmeans"]
-    monkeypatch.setitem(CHOICES, "kmeans", lambda *args: chosen.append(1) or by_k_means(*args))
-    X = np.random.default_rng(0).normal(size=(30, 3))
-    kernels = gaussian("median").landmarks(6, by="kmeans")
-    train = feature_spaces(X)
-    stack, once = kernels(train), kernels(X[:4], train)
-    assert len(chosen) == 1
-    np.testing.assert_array_equal(once, kernels(X[:4], X))
-    np.testing.assert_array_equal(stack, kernels(X))
-    assert len(chosen) == 3
-    other = gaussian("median").landmarks(5, by="kmeans")
-    assert other(train).shape == (1, 30, 5)
-    alive = weakref.ref(train)
-    del train
-    assert alive() is None
+@pytest.mark.parametrize("name", SPECIFICATIONS)
+def test_features_of_dask_arrays_are_those_of_arrays(name):
+    da = pytest.importorskip("dask.array")
+    kernels = SPECIFICATIONS[name]
+    many = np.random.default_rng(1).normal(size=(900, 3)).astype(np.float32)
+    chunked, expected = da.from_array(many, chunks=(100, 3)), kernels(many.astype(float))
+    xr.testing.assert_allclose(kernels(chunked).compute(), expected, atol=1e-12)
+    found = kernels(chunked[:9], chunked).compute()
+    xr.testing.assert_allclose(found, kernels(many[:9], many), atol=1e-12)
+
+
+def with_nan():
+    bad = X.copy()
+    bad[21, 2] = np.nan
+    return bad
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: (gaussian().landmarks(4) | gaussian().landmarks(6))(X), "as many basis functions"),
+        (lambda: gaussian().landmarks(4)(with_nan()), r"position \(21, 2\)"),
+        (lambda: gaussian().landmarks(4)(X_NEW[:, :2], X), "of 4 features.* Got 2 features"),
+        (lambda: linear().normalize("unit").landmarks(4)(0 * X), "positive self-similarit"),
+        (lambda: linear().normalize("trace").landmarks(4)(0 * X), "positive trace"),
+    ],
+)  # fmt: skip
+def test_what_is_refused_of_features(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+MAPS = {
+    "uniform": kz.gaussian(0.3).landmarks(6, seed=1),
+    "normalised": kz.gaussian(0.3).normalize("center", "unit", "trace").landmarks(6, seed=1),
+    "width": kz.gaussian("median").named("a").landmarks(6, seed=1),
+    "trace": kz.linear().normalize("trace").landmarks(4),
+    "beside": kz.gaussian(0.3).landmarks(3, seed=1) | kz.kernels.basis_expansion(np.abs),
+}
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_features_of_another_training_set_are_refused(name):
+    rng = np.random.default_rng(3)
+    kernels = MAPS[name]
+    train = pd.DataFrame(rng.normal(size=(40, 3)), [f"a{i}" for i in range(40)])
+    new = pd.DataFrame(rng.normal(size=(4, 3)), [f"n{i}" for i in range(4)])
+    like = kernels(train)
+    given = kernels(new, train)
+    xr.testing.assert_identical(as_stack(given, like=like).drop_attrs(), given.drop_attrs())
+    # Of another machine, with other last digits.
+    as_stack(kernels(new, train * (1 + 1e-15)), like=like)
+    turned = 2 * train if name in ("width", "trace") else train[::-1]
+    with pytest.raises(ValueError, match="training objects, in their order"):
+        as_stack(kernels(new, turned), like=like)
+    if name != "beside":
+        with pytest.raises(ValueError, match="training objects, in their order"):
+            as_stack(kernels(new, turned).chunk(obs=2).compute(), like=like)
+
+
+def test_a_trace_of_other_training_objects_is_told():
+    kernels = kz.polynomial(2).normalize("trace").landmarks(4)
+    others = np.setdiff1d(np.arange(30), np.random.default_rng(0).choice(30, 4, replace=False))
+    changed = X.copy()
+    changed[others] *= 2
+    with pytest.raises(ValueError, match="training objects, in their order"):
+        as_stack(kernels(X_NEW, changed), like=kernels(X))
+
+
+def test_features_go_by_the_names_of_their_kernels():
+    one, other = kz.gaussian(0.3).landmarks(4), kz.linear().landmarks(4)
+    X = np.random.default_rng(3).normal(size=(9, 4))
+    swapped = as_stack((other | one)(X[:3], X), like=(one | other)(X))
+    xr.testing.assert_identical(swapped.drop_attrs(), (one | other)(X[:3], X).drop_attrs())

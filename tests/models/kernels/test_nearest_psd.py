@@ -15,45 +15,33 @@ SCORES = pd.DataFrame((SCORES + SCORES.T) / 2 + np.eye(N), IDS, IDS)
 GRAM = pd.DataFrame(gaussian(0.3)(RNG.normal(size=(N, 2))).values[0], IDS, IDS)
 SIMILARITIES = {"scores": SCORES, "gram": GRAM}
 EIGENVALUES, U = np.linalg.eigh(SCORES)
-EXPECTED = {
-    "clip": (U * np.maximum(EIGENVALUES, 0)) @ U.T,
-    "flip": (U * np.abs(EIGENVALUES)) @ U.T,
-    "shift": SCORES - EIGENVALUES[0] * np.eye(N),
-}
+EXPECTED = (U * np.maximum(EIGENVALUES, 0)) @ U.T
 
 
-@pytest.mark.parametrize("method", EXPECTED)
-def test_negative_eigenvalues_are_changed_and_reported(method):
-    kernels = as_stack(nearest_psd(SIMILARITIES, method=method))
-    np.testing.assert_allclose(kernels.sel(kernel="scores"), EXPECTED[method], atol=1e-12)
+def test_negative_eigenvalues_are_changed_and_reported():
+    kernels = as_stack(nearest_psd(SIMILARITIES))
+    np.testing.assert_allclose(kernels.sel(kernel="scores"), EXPECTED, atol=1e-12)
     np.testing.assert_allclose(kernels.sel(kernel="gram"), GRAM, rtol=1e-14)
-    change = np.linalg.norm(EXPECTED[method] - SCORES) / np.linalg.norm(SCORES)
+    change = np.linalg.norm(EXPECTED - SCORES) / np.linalg.norm(SCORES)
     np.testing.assert_allclose(kernels["change"], [change, 0.0], rtol=1e-9)
     assert kernels["negative"].values.tolist() == [(EIGENVALUES < 0).sum(), 0]
     np.testing.assert_allclose(kernels["smallest"][0], EIGENVALUES[0])
 
 
-@pytest.mark.parametrize("method", ["clip", "flip"])
-def test_new_objects_are_changed_as_copies_of_them_in_training(method):
+def test_new_objects_are_changed_as_copies_of_them_in_training():
     copies = {
         name: K.iloc[:3].rename(index=lambda i: f"copy of {i}") for name, K in SIMILARITIES.items()
     }
     # Labels decide: the columns and the training objects are in other orders.
     copies["scores"] = copies["scores"][IDS[::-1]]
-    new = nearest_psd(copies, SIMILARITIES, method=method)
-    kernels = nearest_psd(SIMILARITIES, method=method)
+    new = nearest_psd(copies, SIMILARITIES)
+    kernels = nearest_psd(SIMILARITIES)
     np.testing.assert_allclose(new, kernels[:, :3], atol=1e-12)
     model = kz.MultinomialProbit(kernels, np.arange(N) % 3)
     fitted = kz.fit(model, kz.VB(starts=1), draws=5, random_seed=1, progressbar=False)
     assert kz.predict(model, fitted, new)["obs"].values.tolist() == [
         f"copy of {i}" for i in IDS[:3]
     ]
-
-
-def test_a_shift_leaves_new_objects_as_they_are():
-    np.testing.assert_array_equal(
-        nearest_psd(SCORES[:2].to_numpy(), SCORES, method="shift")[0], SCORES[:2]
-    )
 
 
 @pytest.mark.parametrize(
@@ -66,7 +54,6 @@ def test_a_shift_leaves_new_objects_as_they_are():
             {"similarities": np.where(np.arange(9) == 4, np.nan, SCORES).T},
             "ies: 4 .*KernelCompleter",
         ),
-        ({"similarities": SCORES, "method": "clp"}, "nearest is 'clip'"),
         ({"similarities": np.ones((2, 4)), "train": SCORES}, r"\(2, 9\), new objects by training"),
     ],
 )

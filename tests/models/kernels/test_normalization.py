@@ -3,15 +3,14 @@ import itertools
 import numpy as np
 import pymc as pm
 import pytest
+from sklearn.metrics.pairwise import cosine_similarity
 from sklearn.preprocessing import KernelCenterer
 
 from kernelzoo.models.kernels import (
     as_stack,
-    cosine,
     covariance,
     gaussian,
     inverse_multiquadric,
-    laplace,
     linear,
     polynomial,
     precomputed,
@@ -21,12 +20,10 @@ N, NEW, D = 9, 4, 3
 BASES = {
     "gaussian": gaussian(0.3),
     "gaussian default": gaussian(),
-    "laplace": laplace(0.2),
     "multiquadric": inverse_multiquadric(0.3),
     "polynomial": polynomial(2),
     "cubic": polynomial(3, gamma=0.5, coef0=0.0),
     "linear": linear(),
-    "cosine": cosine(),
     "covariance": covariance(2.0 * pm.gp.cov.Matern32(D, ls=1.3) + pm.gp.cov.Linear(D, c=0.1)),
 }
 CHAINS = [
@@ -95,9 +92,8 @@ def test_trace_uses_the_training_factor_on_new_objects(X, X_new):
 
 
 def test_unit_of_linear_is_cosine(X, X_new):
-    np.testing.assert_allclose(
-        linear().normalize("unit")(X_new, X).values, cosine()(X_new, X).values
-    )
+    values = linear().normalize("unit")(X_new, X).values[0]
+    np.testing.assert_allclose(values, cosine_similarity(X_new, X))
 
 
 def test_center_is_that_of_scikit_learn(X, X_new):
@@ -151,7 +147,7 @@ def test_training_gram_is_computed_for_centring_only(X, X_new):
 @pytest.mark.parametrize("chain", CHAINS, ids="-".join)
 def test_training_stack_is_exactly_symmetric(chain, X):
     # BLAS fills both halves of X X' alike; normalisation must not undo it.
-    stack = laplace().normalize(*chain)(X).values
+    stack = polynomial(2).normalize(*chain)(X).values
     np.testing.assert_array_equal(stack, stack.swapaxes(1, 2))
 
 

@@ -17,10 +17,8 @@ from kernelzoo.models import (
 from kernelzoo.models.kernels import (
     Theta,
     as_stack,
-    cosine,
     covariance,
     gaussian,
-    laplace,
     linear,
     polynomial,
     precomputed,
@@ -159,10 +157,8 @@ ADDING = {
     "gaussian": gaussian(),
     "gaussian, width chosen": gaussian("median"),
     "gaussian, one width learned": gaussian(Theta()),
-    "laplace": laplace(),
     "linear": linear(),
     "polynomial": polynomial(2),
-    "cosine": cosine(),
     "features": gaussian().landmarks(5),
 }
 
