@@ -2,7 +2,6 @@
 
 from ..models.completion.moment_matching import match_wishart
 from ..models.completion.mutual_blocks import GammaExcess
-from ..models.joint_completion import joint_probit
 from ..models.kernels.completed import CompletedKernels
 from .kernel_completion.weights import learn_weights
 from .mutual_completion.complete import complete_kernels
@@ -16,7 +15,6 @@ __all__ = [
     "complete_features",
     "complete_kernels",
     "impute_kernels",
-    "joint_probit",
     "learn_weights",
     "match_wishart",
     "missing_entries",

@@ -30,8 +30,8 @@ from .kernels.dask_stack import DaskStack, read_kernels
 from .kernels.labels import aligned, as_frame, check_distinct, ids_along
 from .kernels.source import KernelSource
 from .kernels.stack import Origin, origin_of
+from .operations.arrays import matrix_product
 from .operations.dask_scores import dask_scores
-from .operations.matrix_product import matrix_product
 
 __all__ = ["COMBINATIONS", "CompositeKernelClassification", "CompositeKernelRegression", "Shared"]
 

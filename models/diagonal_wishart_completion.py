@@ -18,8 +18,7 @@ from .completion.input import PartitionedKernels, check_degrees_of_freedom
 from .declaration import Declaration
 from .distributions.matrix_normal import MatrixNormal
 from .distributions.wishart import Wishart
-from .operations.matrix_product import matrix_product
-from .operations.triangular import cholesky_or_nan, solve_lower
+from .operations.arrays import cholesky_or_nan, matrix_product, solve_lower
 
 __all__ = ["DiagonalWishartCompletion"]
 

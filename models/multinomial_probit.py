@@ -33,11 +33,10 @@ from .declaration import Declaration
 from .distributions.categorical_probit import CategoricalProbit
 from .kernels.dask_stack import DaskStack, read_kernels
 from .kernels.labels import aligned, ids_along
-from .kernels.learned import ParametricStack
 from .kernels.source import IN_MEMORY, KernelSource
 from .kernels.stack import origin_of
+from .operations.arrays import matrix_product
 from .operations.dask_scores import dask_scores
-from .operations.matrix_product import matrix_product
 
 __all__ = ["COMBINATIONS", "Composition", "MultinomialProbit", "declare_regressors"]
 
@@ -261,10 +260,6 @@ class MultinomialProbit(Declaration):
             names = ", ".join(map(repr, COMBINATIONS))
             raise argument_error(
                 "combination", owner, f"a rule such as Mean(), or one of {names}", repr(combination)
-            )
-        if isinstance(kernels, ParametricStack) and kernels.name != "theta":
-            raise argument_error(
-                "kernels", owner, "with parameters named 'theta'", repr(kernels.name)
             )
         rule: Combination = combination.for_kernels(stack["kernel"].values)
         if not self.kernel_source.in_memory and not isinstance(rule, WeightedSum):

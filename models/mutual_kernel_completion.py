@@ -30,7 +30,7 @@ from .completion.mutual_blocks import (
 from .completion.mutual_entries import monitored_entries, monitored_pairs, positions
 from .declaration import Declaration
 from .distributions.wishart import InverseWishart
-from .operations.triangular import cholesky_or_nan, log_det
+from .operations.arrays import cholesky_or_nan, log_det
 
 __all__ = ["CompletionProblem", "MutualKernelCompletion"]
 

@@ -40,9 +40,7 @@ from .declaration import Declaration
 from .distributions.dirichlet import Dirichlet
 from .distributions.wishart import MatrixF, Wishart
 from .kernels.specification import Kernels
-from .operations.matrix_product import matrix_product
-from .operations.triangular import cholesky_or_nan
-from .operations.weighted_sum import weighted_sum
+from .operations.arrays import cholesky_or_nan, matrix_product, weighted_sum
 from .wishart_completion import CompletionParameters
 
 __all__ = ["WishartKernelMixture"]

@@ -86,6 +86,10 @@ def _kernels_of_new_objects(model: MultinomialProbit, kernels_new: Any) -> xr.Da
                 f"kernels(X_new, X_train) of the specification with the parameters {known}",
                 type(kernels_new).__name__,
             )
+        own, given = (each.start["kernel"].values.tolist() for each in (source, kernels_new))
+        if given != own:
+            rule = f"kernels(X_new, X_train) with the kernels {own}, in this order"
+            raise argument_error("kernels_new", "predict", rule, f"{given}")
         pairs = zip(kernels_new.learned, source.learned, strict=True)
         other = [f"{what} of {new.name}" for new, own in pairs if (what := _difference(new, own))]
         if other:
@@ -121,8 +125,6 @@ def probabilities_of(
     """
     check_draws(model, posterior, "W", "beta", "theta")
     source = model.kernel_source
-    if isinstance(source, ParametricStack) and isinstance(kernels_new, ParametricStack):
-        kernels_new = kernels_new.in_order_of(source)
     stack = _kernels_of_new_objects(model, kernels_new)
     drawn = _Draws.of(posterior, None if "beta" in posterior else model["beta"].get_value())
     rule, n_obs = model.combination, stack.sizes["obs"]

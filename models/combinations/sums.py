@@ -32,7 +32,7 @@ from ...user_warnings import warn_user
 from ...validation import argument_error, check_finite, check_flag, check_positive, check_unmasked
 from ..distributions.dirichlet import Dirichlet
 from ..kernels.labels import in_order, kernel_names
-from ..operations.weighted_sum import weighted_sum
+from ..operations.arrays import weighted_sum
 
 __all__ = [
     "RULES",

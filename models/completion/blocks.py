@@ -15,8 +15,7 @@ from pytensor.tensor import TensorVariable
 
 from ..distributions.matrix_normal import MatrixNormal, RegressionMatrix
 from ..distributions.wishart import InverseWishart, Wishart
-from ..operations.matrix_product import matrix_product
-from ..operations.triangular import cholesky_or_nan, log_det, solve_lower
+from ..operations.arrays import cholesky_or_nan, log_det, matrix_product, solve_lower
 
 __all__ = ["Blocks", "declare_inverse_wishart", "declare_kernel", "object_coords", "partition"]
 

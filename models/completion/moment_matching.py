@@ -16,7 +16,7 @@ from ...numerics.matrix_draws import log_det_of_factor
 from ...validation import argument_error, check_arguments, check_unmasked
 from ..kernels.labels import in_order
 from ..kernels.stack import as_stack, check_gram
-from ..operations.matrix_product import matrix_product
+from ..operations.arrays import matrix_product
 from .input import check_degrees_of_freedom, check_weights
 
 __all__ = [

@@ -13,8 +13,13 @@ from ...validation import argument_error, check_positive, check_unmasked
 from ..distributions.matrix_normal import MatrixNormal
 from ..distributions.wishart import Wishart
 from ..kernels.labels import in_order
-from ..operations.matrix_product import matrix_product
-from ..operations.triangular import cholesky_or_nan, impossible_if_nan, log_det, solve_lower
+from ..operations.arrays import (
+    cholesky_or_nan,
+    impossible_if_nan,
+    log_det,
+    matrix_product,
+    solve_lower,
+)
 from .blocks import partition
 from .incomplete import IncompleteKernel
 

@@ -15,8 +15,7 @@ from pytensor.tensor import TensorLike, TensorVariable
 from pytensor.tensor.random.utils import normalize_size_param
 
 from ...validation import argument_error
-from ..operations.matrix_product import matrix_product
-from ..operations.triangular import impossible_if_nan, log_det, solve_lower
+from ..operations.arrays import impossible_if_nan, log_det, matrix_product, solve_lower
 
 __all__ = ["MatrixNormal", "RegressionMatrix"]
 

@@ -7,7 +7,7 @@ import pymc as pm
 from pytensor.tensor import TensorVariable
 from pytensor.tensor.random.basic import MvNormalRV
 
-from ..operations.triangular import cholesky_or_nan, impossible_if_nan, log_det, solve_lower
+from ..operations.arrays import cholesky_or_nan, impossible_if_nan, log_det, solve_lower
 
 __all__ = ["MultivariateNormal"]
 

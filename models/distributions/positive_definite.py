@@ -7,10 +7,10 @@ import pytensor.tensor as pt
 from pymc.logprob.transforms import Transform
 from pytensor.tensor import TensorLike, TensorVariable
 
-from ..operations.matrix_product import matrix_product
-from ..operations.triangular import cholesky_or_nan, order_of_packed, packed, unpacked
+from ...numerics import packed_factor
+from ..operations.arrays import cholesky_or_nan, matrix_product
 
-__all__ = ["PositiveDefinite", "known_length"]
+__all__ = ["PositiveDefinite", "known_length", "packed", "unpacked"]
 
 _LOG2 = np.log(2.0)
 
@@ -63,11 +63,34 @@ def known_length(x: TensorVariable) -> Any:
     return x.shape[-1] if static is None else static
 
 
+def packed(matrix: TensorLike) -> TensorVariable:
+    """Lower triangles (..., n(n+1)/2), by rows, of matrices (..., n, n)."""
+    matrix = pt.as_tensor(matrix)
+    return matrix[..., *_lower_positions(known_length(matrix))]
+
+
+def unpacked(entries: TensorLike) -> TensorVariable:
+    """Lower triangular matrices (..., n, n) of their entries (..., n(n+1)/2) by rows."""
+    entries = pt.as_tensor(entries)
+    order = _order_of_packed(known_length(entries))
+    shape = *(entries.shape[axis] for axis in range(entries.ndim - 1)), order, order
+    return pt.zeros(shape)[..., *_lower_positions(order)].set(entries)
+
+
+def _order_of_packed(length: Any) -> Any:
+    """Find n with n(n+1)/2 = `length`, a number or a tensor."""
+    if isinstance(length, int):
+        return packed_factor.order_of_packed(length)
+    return pt.round((pt.sqrt(8.0 * length + 1) - 1) / 2).astype("int64")
+
+
+def _lower_positions(order: Any) -> Any:
+    """Rows and columns of the lower triangle, by rows: numbers if the order is one."""
+    return (np if isinstance(order, int) else pt).tril_indices(order)
+
+
 def _rows_and_diagonal(packed_values: TensorVariable) -> tuple[Any, Any, Any]:
     """Order of a packed triangle, the row of each entry, and whether it lies on the diagonal."""
-    length = known_length(packed_values)
-    n = order_of_packed(length)
-    known = isinstance(length, int)
-    numbers: Any = np if known else pt
-    rows, columns = numbers.tril_indices(n)
-    return n, rows, rows == columns if known else pt.eq(rows, columns)
+    n = _order_of_packed(known_length(packed_values))
+    rows, columns = _lower_positions(n)
+    return n, rows, rows == columns if isinstance(n, int) else pt.eq(rows, columns)

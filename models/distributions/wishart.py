@@ -21,7 +21,7 @@ from pytensor.tensor import TensorLike, TensorVariable
 from pytensor.tensor.random.utils import normalize_size_param
 
 from ...validation import argument_error
-from ..operations.triangular import cholesky_or_nan, impossible_if_nan, log_det, solve_lower
+from ..operations.arrays import cholesky_or_nan, impossible_if_nan, log_det, solve_lower
 from .positive_definite import PositiveDefinite, known_length
 
 __all__ = ["InverseWishart", "MatrixF", "Wishart"]

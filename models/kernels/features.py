@@ -31,7 +31,6 @@ from .labels import (
 )
 from .rows import check_sizes, check_whole_rows, fingerprint, is_dask
 
-
 # Of features whose spread is a smaller part of their size, single precision keeps three digits.
 SINGLE = 1e-4
 

@@ -6,7 +6,7 @@ shape and the rate of its Gamma prior.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, override
 
@@ -170,31 +170,11 @@ class ParametricStack(KernelSource):
         The stack at the parameters' prior means.
     learned : tuple of LearnedKernel
         The kernels with parameters, by position.
-    name : str, default="theta"
-        Name of the parameters in a model.
     """
 
     start: xr.DataArray
     learned: tuple[LearnedKernel, ...]
-    name: str = "theta"
     not_data: ClassVar[str] = "The kernels have parameters: kernel_source.evaluate gives them."
-
-    def named(self, name: str) -> "ParametricStack":
-        """Return the stack with another name of its parameters, for models with another theta."""
-        return replace(self, name=name)
-
-    def in_order_of(self, other: "ParametricStack") -> "ParametricStack":
-        """Return the stack with its kernels in the order of another stack of the same kernels."""
-        names = self.start["kernel"].values.tolist()
-        wanted = other.start["kernel"].values.tolist()
-        if names == wanted or sorted(names) != sorted(wanted):
-            return self
-        learned = (replace(k, position=wanted.index(k.name)) for k in self.learned)
-        return replace(
-            self,
-            start=self.start.isel(kernel=[names.index(name) for name in wanted]),
-            learned=tuple(sorted(learned, key=lambda kernel: kernel.position)),
-        )
 
     @property
     @override
@@ -249,7 +229,7 @@ class ParametricStack(KernelSource):
     def declare_parameters(self) -> TensorVariable:
         """Declare theta in the current model."""
         pm.modelcontext(None).add_coord("parameter", self.parameters)
-        return pm.Gamma(self.name, alpha=self.omega, beta=self.phi, dims="parameter")
+        return pm.Gamma("theta", alpha=self.omega, beta=self.phi, dims="parameter")
 
     def tensor(
         self,

@@ -8,20 +8,16 @@ import jax.numpy as jnp
 from jax.scipy.linalg import solve_triangular
 from pytensor.link.jax.dispatch import jax_funcify
 
-from .array_operation import ArrayOperation
-from .matrix_product import MatrixProduct
-from .triangular import CholeskyFactor, CholeskySlope, TriangularSolve
-from .weighted_sum import InnerProducts, SumOfMatrices
+from .arrays import (
+    ArrayOperation,
+    CholeskyFactor,
+    InnerProducts,
+    MatrixProduct,
+    SumOfMatrices,
+    TriangularSolve,
+)
 
 __all__ = ["FUNCTIONS"]
-
-
-def _cholesky_slope(factor: Any, slope: Any) -> Any:
-    solve = partial(solve_triangular, factor, lower=True, trans=1)
-    weights = jnp.tri(len(factor)) - jnp.eye(len(factor)) / 2
-    whole = solve(solve((factor.T @ slope) * weights).T)
-    return (whole + whole.T) * weights
-
 
 #: JAX's function of each operation.
 FUNCTIONS: dict[ArrayOperation, Callable[..., Any]] = {
@@ -29,7 +25,6 @@ FUNCTIONS: dict[ArrayOperation, Callable[..., Any]] = {
     SumOfMatrices(): lambda stack, weights: jnp.tensordot(weights, stack, axes=1),
     InnerProducts(): lambda stack, matrix: jnp.tensordot(stack, matrix, axes=2),
     CholeskyFactor(): partial(jnp.linalg.cholesky, symmetrize_input=False),
-    CholeskySlope(): _cholesky_slope,
     TriangularSolve(transposed=False): partial(solve_triangular, lower=True),
     TriangularSolve(transposed=True): partial(solve_triangular, lower=True, trans=1),
 }

@@ -13,10 +13,14 @@ from pytensor.graph.basic import Apply
 from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_default_op_cache_key
 
 from ...numerics.compiled import compiled, source_digest
-from .array_operation import ArrayOperation
-from .matrix_product import MatrixProduct
-from .triangular import CholeskyFactor, CholeskySlope, TriangularSolve
-from .weighted_sum import InnerProducts, SumOfMatrices
+from .arrays import (
+    ArrayOperation,
+    CholeskyFactor,
+    InnerProducts,
+    MatrixProduct,
+    SumOfMatrices,
+    TriangularSolve,
+)
 
 __all__ = ["FUNCTIONS"]
 
@@ -72,30 +76,6 @@ def _solve(factor, x, transposed):  # type: ignore[no-untyped-def]
 
 
 @_cached
-def _slope(factor, s):  # type: ignore[no-untyped-def]
-    """Overwrite `s` (n, n), the slope in the factor, with the slope in the matrix."""
-    n = factor.shape[0]
-    # The loops of the factorisation in reverse order.
-    for i in range(n - 1, -1, -1):
-        for j in range(i, -1, -1):
-            if i == j:
-                s[i, i] /= 2 * factor[i, i]
-                twice = 2 * s[i, i]
-                for k in range(i):
-                    s[i, k] -= twice * factor[i, k]
-            else:
-                s[i, j] /= factor[j, j]
-                of_total = s[i, j]
-                s[j, j] -= of_total * factor[i, j]
-                for k in range(j):
-                    s[i, k] -= of_total * factor[j, k]
-                for k in range(j):
-                    s[j, k] -= of_total * factor[i, k]
-        for j in range(i + 1, n):
-            s[i, j] = 0.0
-
-
-@_cached
 def _add(matrix, weight, out):  # type: ignore[no-untyped-def]
     """Add a `matrix` (N, M) times a `weight` to `out` (N, M)."""
     for i in range(matrix.shape[0]):
@@ -134,13 +114,6 @@ def _cholesky_factor(a):  # type: ignore[no-untyped-def]
         raise ValueError("A Cholesky factor needs a square matrix.")
     out = _rows(a)
     _factorise(out)
-    return out
-
-
-@numba_njit
-def _cholesky_slope(factor, slope):  # type: ignore[no-untyped-def]
-    out = _rows(slope)
-    _slope(_rows(factor), out)
     return out
 
 
@@ -191,7 +164,6 @@ FUNCTIONS: dict[ArrayOperation, Callable[..., Any]] = {
     SumOfMatrices(): _sum_of_matrices,
     InnerProducts(): _inner_products,
     CholeskyFactor(): _cholesky_factor,
-    CholeskySlope(): _cholesky_slope,
     TriangularSolve(transposed=False): _solve_lower,
     TriangularSolve(transposed=True): _solve_transposed,
 }

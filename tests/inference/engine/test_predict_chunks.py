@@ -1,7 +1,6 @@
 """Predictions by chunks of a Dask array: those in one piece, with the memory of a chunk."""
 
 import tracemalloc
-from concurrent.futures import CancelledError
 
 import numpy as np
 import pandas as pd

@@ -8,7 +8,8 @@ import pytest
 import xarray as xr
 
 import kernelzoo as kz
-from kernelzoo.inference.completion import CompletedKernels, complete_kernels, joint_probit
+from joint_completion import joint_probit
+from kernelzoo.inference.completion import CompletedKernels, complete_kernels
 from kernelzoo.inference.engine import recommend
 from kernelzoo.inference.engine.completed_kernels import fit_each_completion, number_of_fits, rubin
 from kernelzoo.inference.engine.engine import Run
@@ -387,10 +388,6 @@ def test_time_ends_after_a_completion(completion, fitted):
             lambda c, m: complete_kernels(frames() | {"no": frames()["a"] * np.nan}, engine="em"),
             r"at least one visible object each: leave the others out. Got none in 'no'",
         ),
-        (
-            lambda c, m: joint_probit(frames(), pd.Series(["x", "y"], index=["s00", "nobody"])),
-            r"the unknown 'nobody'",
-        ),
     ],
 )
 def test_bad_input_is_refused(completion, fitted, call, message):
@@ -420,7 +417,7 @@ def nuts(model, draws):
 
 
 WELL = {"nu": 20.0, "lam": 0.5}
-FEW = {"tau": 3.0, "upsilon": 1.0, "combination": "fixed"}
+FEW = {"tau": 3.0, "upsilon": 1.0}
 
 
 @pytest.mark.slow
@@ -439,7 +436,7 @@ def test_joint_model_against_completion_first(hidden):
         progressbar=False,
         model=WELL,
     )
-    model = kz.MultinomialProbit(completion.of(train), labels, **FEW)
+    model = kz.MultinomialProbit(completion.of(train), labels, combination="fixed", **FEW)
     options = {"chains": 2, "cores": 1, "random_seed": 1, "progressbar": False}
     result = kz.fit(model, "gibbs", draws=1000, **options)
     found = kz.predict(model, result, completion.of(new, train), draws=200)

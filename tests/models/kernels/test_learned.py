@@ -123,9 +123,9 @@ def test_feature_spaces_have_features_and_parameters_of_their_own():
 
 
 def test_another_model_takes_them_as_a_function():
-    stack = (gaussian(Theta(2.0, 4.0)) | gaussian(0.5))(X).named("width")
+    stack = (gaussian(Theta(2.0, 4.0)) | gaussian(0.5))(X)
     model = WishartKernelMixture(stack, np.eye(6) + 0.2, concentration=1.0, collapsed=True)
-    assert [rv.name for rv in model.free_RVs] == ["width", "alpha"]
+    assert [rv.name for rv in model.free_RVs] == ["theta", "alpha"]
 
 
 def test_bad_requests():

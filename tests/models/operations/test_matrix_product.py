@@ -7,7 +7,7 @@ import pytest
 from pytensor.compile.mode import Mode
 from pytensor.graph.replace import vectorize_graph
 
-from kernelzoo.models.operations.matrix_product import matrix_product
+from kernelzoo.models.operations.arrays import matrix_product
 
 PYTHON = Mode(linker="py", optimizer="fast_run")
 rng = np.random.default_rng(0)

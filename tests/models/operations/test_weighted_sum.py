@@ -6,7 +6,7 @@ import pytensor.tensor as pt
 import pytest
 
 from kernelzoo.inference.engine.compilation import python_mode
-from kernelzoo.models.operations.weighted_sum import weighted_sum
+from kernelzoo.models.operations.arrays import weighted_sum
 
 rng = np.random.default_rng(0)
 STACK, WEIGHTS, OTHER = rng.normal(size=(3, 4, 5)), rng.normal(size=3), rng.normal(size=(4, 5))
