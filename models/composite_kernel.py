@@ -53,14 +53,8 @@ COMBINATIONS: dict[str, type[Rule]] = {
 class Basis:
     """Turns stacks of kernels into matrices of the functions that alpha multiplies.
 
-    Parameters
-    ----------
-    known : array (kernel,) or None
-        Weights of the kernels if they are not random variables.
-    bias : bool
-        Whether the first function is the constant 1.
-    bias_apart : bool
-        Whether the constant is in a matrix of its own, the last one.
+    `known` are weights (kernel,) that are not random variables. With a `bias`, the first function
+    is the constant 1; with `bias_apart`, it is in a matrix of its own, the last one.
     """
 
     known: np.ndarray | None
@@ -197,7 +191,7 @@ class _CompositeKernel(pm.Model):
         ValueError
             If the kernels are a Dask array.
         """
-        return self.with_bias(self.kernel_values().copy())
+        return self.functions(self.kernel_values().copy())
 
     @property
     def bias_apart(self) -> bool:
@@ -216,10 +210,6 @@ class _CompositeKernel(pm.Model):
         """Function of stacks (kernel, obs, basis) that gives matrices as in `design`."""
         known = None if self.learned else self["beta"].get_value()
         return Basis(known, self.bias, self.bias_apart)
-
-    def with_bias(self, stack: np.ndarray) -> np.ndarray:
-        """`design` (matrix, obs, function) for another stack (kernel, obs, basis)."""
-        return self.functions(stack)
 
 
 class CompositeKernelRegression(_CompositeKernel, Declaration):
@@ -291,9 +281,8 @@ class CompositeKernelRegression(_CompositeKernel, Declaration):
     Warns
     -----
     KernelWarning
-        For Gram matrices that are nearly the identity: relative to the diagonal, the median
-        absolute off-diagonal entry is below 1e-6, and most rows have fewer than three entries
-        above 1e-2. For kernels with no entry above 1e-9, or above 1e-6 of another kernel's.
+        For Gram matrices that are nearly the identity, and kernels that are so small that they
+        hardly matter.
 
     Notes
     -----
@@ -396,12 +385,7 @@ class CompositeKernelRegression(_CompositeKernel, Declaration):
     def example(cls, random_seed: Seed = 0, **options: Any) -> Self:
         """Smallest instance that every engine can fit: 8 objects, 2 kernels.
 
-        Parameters
-        ----------
-        random_seed : int, SeedSequence, Generator or None, default=0
-            Seed of the made-up objects.
-        **options
-            Arguments of the constructor.
+        `options` are arguments of the constructor.
         """
         kernels, response = _example(random_seed)
         return cls(kernels, response, **options)
@@ -439,50 +423,25 @@ class CompositeKernelClassification(_CompositeKernel, Declaration):
 
     Parameters
     ----------
-    kernels : DataArray (kernel, obs, basis), dict of 2-D arrays, or array (2-D or 3-D)
-        Training kernels: square Gram matrices, or any basis expansion of the objects as a DataArray
-        (``as_stack(functions)`` makes one). The weights are comparable only if the kernels have
-        one scale: ``kernels.normalize("trace")``.
-        A DataArray of a Dask array is read by chunks, and each evaluation is a pass over them,
-        for VB.
+    kernels, combination, bias, sigma, varsigma
+        As in `CompositeKernelRegression`, and its warnings.
     labels : array_like, Series or DataArray (obs,)
         Class of each training object, one of two sortable values. A Series is aligned by object
         ids if both kernels and Series have ids, otherwise by position.
-    combination : {"dirichlet", "fixed", "binary"} or Combination, default="dirichlet"
-        Rule of combination. With "dirichlet" the weight of a single kernel is fixed at 1;
-        ``DirichletWeights(varphi=0.1)``, or tau far below nu, expects few kernels of large weight.
-        "binary" selects kernels: `inclusion` gives the probability of each.
-    bias : bool, default=True
-        Whether to add a constant to the basis functions.
-    sigma, varsigma : float, default=1
-        Shape and rate of the precisions of the regression weights. Values near zero shrink most
-        weights to zero and give the others long tails; chains then mix slowly.
     classes : sequence of 2, optional
         Classes in the order of the coordinate "class"; t = 1 is the second. Default: the sorted
         labels.
 
     Attributes
     ----------
-    combination : Combination
-        Rule in use.
-    sigma, varsigma, bias
-        As given.
-    learned : bool
-        Whether the weights of the kernels are random variables.
+    combination, sigma, varsigma, bias, learned
+        As in `CompositeKernelRegression`.
 
     Raises
     ------
     ValueError
-        For kernels that are not a stack of finite matrices, Gram matrices that are not symmetric
-        positive semi-definite, labels that are not of two classes or not one per row of the
-        kernels, and hyperparameters that are not positive.
-
-    Warns
-    -----
-    KernelWarning
-        For Gram matrices that are nearly the identity: relative to the diagonal, the median
-        absolute off-diagonal entry is below 1e-6, and most rows have fewer than three entries
-        above 1e-2. For kernels with no entry above 1e-9, or above 1e-6 of another kernel's.
+        As for regression, and for labels that are not of two classes or not one per row of the
+        kernels.
 
     Notes
     -----
@@ -540,12 +499,7 @@ class CompositeKernelClassification(_CompositeKernel, Declaration):
     def example(cls, random_seed: Seed = 0, **options: Any) -> Self:
         """Smallest instance that every engine can fit: 8 objects, 2 kernels.
 
-        Parameters
-        ----------
-        random_seed : int, SeedSequence, Generator or None, default=0
-            Seed of the made-up objects.
-        **options
-            Arguments of the constructor.
+        `options` are arguments of the constructor.
         """
         kernels, response = _example(random_seed)
         return cls(kernels, response > np.median(response), **options)

@@ -19,11 +19,12 @@ from .declaration import Declaration
 from .distributions.matrix_normal import MatrixNormal
 from .distributions.wishart import Wishart
 from .operations.arrays import cholesky_or_nan, matrix_product, solve_lower
+from .wishart_completion import Partitioned
 
 __all__ = ["DiagonalWishartCompletion"]
 
 
-class DiagonalWishartCompletion(Declaration):
+class DiagonalWishartCompletion(Partitioned, Declaration):
     r"""Kernel matrix K = C'WC in a basis C that makes its observed block diagonal.
 
     The model is :math:`W \sim \mathrm{W}(r, \Delta)`, :math:`\Delta = \mathrm{diag}(\delta)`, eq
@@ -186,12 +187,7 @@ class DiagonalWishartCompletion(Declaration):
     def example(cls, random_seed: Seed = 0, **options: Any) -> Self:
         """Smallest instance that every engine can fit: 3 training and 2 test objects.
 
-        Parameters
-        ----------
-        random_seed : int, SeedSequence, Generator or None, default=0
-            Seed of the made-up objects.
-        **options
-            Arguments of the constructor.
+        `options` are arguments of the constructor.
         """
         seed = integer_seed(random_seed, "random_seed", "example")
         x = np.random.default_rng(seed).normal(size=(5, 2))
@@ -242,13 +238,3 @@ class DiagonalWishartCompletion(Declaration):
     def K11_values(self) -> np.ndarray:
         """Observed kernel of the training objects C1'W11 C1, array (train, train)."""
         return (self.C1.T * self.w) @ self.C1
-
-    @property
-    def n_train(self) -> int:
-        """Number of training objects n1."""
-        return len(self.coords["train"])
-
-    @property
-    def n_test(self) -> int:
-        """Number of test objects n2."""
-        return len(self.coords["test"])

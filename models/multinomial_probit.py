@@ -56,17 +56,8 @@ COMBINATIONS: dict[str, type[Combination]] = {
 class Composition:
     """Composite kernel as a function of weights and kernel parameters.
 
-    Parameters
-    ----------
-    rule : Combination
-    known : ndarray of shape (S,)
-        Weights if they are not random variables.
-    stack : ndarray of shape (S, N, M) or None
-        Kernels; None if they have parameters or are not in memory.
-    source : KernelSource
-        Where the kernels come from.
-    learned : bool
-        Whether the weights are random variables.
+    `known` are the weights (S,) unless they are `learned`. `stack` (S, N, M) is None if the kernels
+    of the `source` have parameters or are not in memory.
     """
 
     rule: Combination
@@ -184,9 +175,8 @@ class MultinomialProbit(Declaration):
     Warns
     -----
     KernelWarning
-        For Gram matrices that are nearly the identity: relative to the diagonal, the median
-        absolute off-diagonal entry is below 1e-6, and most rows have fewer than three entries
-        above 1e-2. For kernels with no entry above 1e-9, or above 1e-6 of another kernel's.
+        For Gram matrices that are nearly the identity, and kernels that are so small that they
+        hardly matter.
 
     Notes
     -----
@@ -300,13 +290,7 @@ class MultinomialProbit(Declaration):
     @classmethod
     @override
     def example(cls, random_seed: Seed = 0) -> Self:
-        """Smallest instance that every engine can fit: 12 objects, 3 classes, 2 kernels.
-
-        Parameters
-        ----------
-        random_seed : int, SeedSequence, Generator or None, default=0
-            Seed of the made-up objects.
-        """
+        """Smallest instance that every engine can fit: 12 objects, 3 classes, 2 kernels."""
         rng = np.random.default_rng(integer_seed(random_seed, "random_seed", "example"))
         labels = np.arange(12) % 3
         x = rng.normal(size=(12, 2)) + np.eye(3)[labels, :2]

@@ -41,17 +41,9 @@ type Array = npt.NDArray[np.float64]
 class CompletionProblem:
     """Data and settings of the model, as arrays.
 
-    Attributes
-    ----------
-    kernels : tuple of IncompleteKernel
-    lam : float
-        The paper's lambda.
-    nu : array (kernel,) or None
-        Degrees of freedom; None if they have a prior.
-    excess : ExcessPrior or None
-        Prior of nu - (l - 1); None if nu is fixed.
-    spread : float or None
-        Strength of the scales' prior; None if all scales are 1.
+    `lam` is the paper's lambda. The degrees of freedom `nu` (kernel,) are fixed, or `excess` is the
+    prior of nu - (l - 1); the other one is None. `spread`, the strength of the scales' prior, is
+    None if all scales are 1.
     """
 
     kernels: tuple[IncompleteKernel, ...]
@@ -274,13 +266,7 @@ class MutualKernelCompletion(Declaration):
     @classmethod
     @override
     def example(cls, random_seed: Seed = 0) -> Self:
-        """Smallest instance that every engine can fit: 4 objects, nested masks.
-
-        Parameters
-        ----------
-        random_seed : int, SeedSequence, Generator or None, default=0
-            Seed of the made-up objects.
-        """
+        """Smallest instance that every engine can fit: 4 objects, nested masks."""
         seed = integer_seed(random_seed, "random_seed", "example")
         x = np.random.default_rng(seed).normal(size=(4, 2))
         distances = ((x[:, None] - x[None]) ** 2).sum(-1)

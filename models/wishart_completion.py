@@ -18,19 +18,14 @@ from .completion.blocks import declare_inverse_wishart, declare_kernel, object_c
 from .completion.input import PartitionedKernels, check_degrees_of_freedom
 from .declaration import Declaration
 
-__all__ = ["CompletionParameters", "WishartCompletion"]
+__all__ = ["CompletionParameters", "Partitioned", "WishartCompletion"]
 
 
 @dataclass(frozen=True)
 class CompletionParameters:
     """Parameters and data of Sigma ~ IW(eta, theta), K | Sigma ~ W(r, Sigma), K11 observed.
 
-    Attributes
-    ----------
-    theta : array (n, n)
-        Training objects first.
-    K11 : array (n1, n1)
-    r, eta : float
+    `theta` (n, n) has the training objects first, `K11` is (n1, n1).
     """
 
     theta: np.ndarray
@@ -70,7 +65,21 @@ class CompletionParameters:
         return float(gammas + powers / 2)
 
 
-class WishartCompletion(Declaration):
+class Partitioned:
+    """Numbers of training and test objects of a model with these dims."""
+
+    @property
+    def n_train(self: Any) -> int:
+        """Number of training objects n1."""
+        return len(self.coords["train"])
+
+    @property
+    def n_test(self: Any) -> int:
+        """Number of test objects n2."""
+        return len(self.coords["test"])
+
+
+class WishartCompletion(Partitioned, Declaration):
     r"""Kernel matrix of training and test objects whose training block is observed.
 
     The model is :math:`\Sigma \sim \mathrm{IW}(\eta, \Theta)` and
@@ -192,13 +201,7 @@ class WishartCompletion(Declaration):
     @classmethod
     @override
     def example(cls, random_seed: Seed = 0) -> Self:
-        """Smallest instance that every engine can fit: 3 training and 2 test objects.
-
-        Parameters
-        ----------
-        random_seed : int, SeedSequence, Generator or None, default=0
-            Seed of the made-up objects.
-        """
+        """Smallest instance that every engine can fit: 3 training and 2 test objects."""
         seed = integer_seed(random_seed, "random_seed", "example")
         x = np.random.default_rng(seed).normal(size=(5, 2))
         theta = np.exp(-((x[:, None] - x[None]) ** 2).sum(-1) / 2)
@@ -219,13 +222,3 @@ class WishartCompletion(Declaration):
     def K11_values(self) -> np.ndarray:
         """Current observed kernel of the training objects, array (train, train_)."""
         return self["K11_values"].get_value()
-
-    @property
-    def n_train(self) -> int:
-        """Number of training objects n1."""
-        return len(self.coords["train"])
-
-    @property
-    def n_test(self) -> int:
-        """Number of test objects n2."""
-        return len(self.coords["test"])

@@ -41,12 +41,12 @@ from .distributions.dirichlet import Dirichlet
 from .distributions.wishart import MatrixF, Wishart
 from .kernels.specification import Kernels
 from .operations.arrays import cholesky_or_nan, matrix_product, weighted_sum
-from .wishart_completion import CompletionParameters
+from .wishart_completion import CompletionParameters, Partitioned
 
 __all__ = ["WishartKernelMixture"]
 
 
-class WishartKernelMixture(Declaration):
+class WishartKernelMixture(Partitioned, Declaration):
     r"""Kernel matrix whose Wishart parameter is a weighted sum of random kernel matrices.
 
     .. math::
@@ -235,12 +235,7 @@ class WishartKernelMixture(Declaration):
     def example(cls, random_seed: Seed = 0, **options: Any) -> Self:
         """Smallest instance that every engine can fit: 3 training and 2 test objects.
 
-        Parameters
-        ----------
-        random_seed : int, SeedSequence, Generator or None, default=0
-            Seed of the made-up objects.
-        **options
-            Arguments of the constructor.
+        `options` are arguments of the constructor.
         """
         seed = integer_seed(random_seed, "random_seed", "example")
         x = np.random.default_rng(seed).normal(size=(5, 2))
@@ -273,16 +268,6 @@ class WishartKernelMixture(Declaration):
     def K11_values(self) -> np.ndarray:
         """Current observed kernel of the training objects, array (train, train_)."""
         return self["K11_values"].get_value()
-
-    @property
-    def n_train(self) -> int:
-        """Number of training objects n1."""
-        return len(self.coords["train"])
-
-    @property
-    def n_test(self) -> int:
-        """Number of test objects n2."""
-        return len(self.coords["test"])
 
     @property
     def parameters(self) -> CompletionParameters:

@@ -30,17 +30,9 @@ def source_digest(*files: str) -> str:
 def compiled[F: Callable[..., Any]](*files: str, **options: Any) -> Callable[[F], F]:
     """Compile a function when it is first called and cache it in PyTensor's numba cache.
 
-    Parameters
-    ----------
-    *files : str
-        Source files of the function and of all functions that numba inlines into it, by their
-        paths in the package. A change in any of them invalidates the cached code.
-    **options
-        Options of ``numba.njit``.
-
-    Notes
-    -----
-    If no cache folder is writable, every process compiles anew.
+    `files` are the sources of the function and of all that numba inlines into it, by their paths in
+    the package: a change invalidates the cached code. If no cache folder is writable, every process
+    compiles anew. `options` are those of ``numba.njit``.
     """
     from numba import njit
 

@@ -14,14 +14,9 @@ type Array = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class KernelProducts:
-    """The products K_i'K_j of a stack (S, N, M) of kernels.
+    """The `products` (pair, M, M) of a stack (S, N, M) of kernels, for the `pairs` i <= j.
 
-    Attributes
-    ----------
-    pairs : tuple of array
-        Indices i <= j.
-    products : array of shape (S (S + 1) / 2, M, M)
-        K_i'K_i, and K_i'K_j + K_j'K_i for i < j.
+    They are K_i'K_i, and K_i'K_j + K_j'K_i for i < j.
     """
 
     pairs: tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]
@@ -65,15 +60,9 @@ class KernelProducts:
 
 @dataclass(frozen=True)
 class Design:
-    """Stack of kernels, with their products if these take little memory.
+    """Stack (S, N, M) of kernels or expansions, with their products if these take little memory.
 
-    Parameters
-    ----------
-    stack : array of shape (S, N, M)
-        Kernels or basis expansions.
-    products : KernelProducts or None
-    constant : bool, default=False
-        Whether the last kernel always has weight 1, and no entry in `beta`.
+    If `constant`, the last kernel always has weight 1, and no entry in `beta`.
     """
 
     stack: Array

@@ -44,11 +44,7 @@ def stacked(rows: Iterable[Mapping[str, Array]], draws: int) -> dict[str, Array]
 class Bartlett:
     """Lower triangular A (n, n) with AA' ~ Wishart(df, I), for draws of any scale matrix.
 
-    Attributes
-    ----------
-    a : array (n, n)
-    df : float
-        Degrees of freedom, a real number above n - 1.
+    `df` is a real number above n - 1.
     """
 
     a: Array

@@ -20,13 +20,8 @@ type Positions = npt.NDArray[np.intp]
 class Triangle(NamedTuple):
     """Layout of the packed form of a matrix of order n; made by `triangle`.
 
-    Attributes
-    ----------
-    lower : array of shape (n, n)
-        Mask of the lower triangle.
-    lengths, first, diagonal : array of shape (n,)
-        Lengths of the rows, and positions of their first entries and of their last ones, on the
-        diagonal.
+    `lower` (n, n) is the mask of the lower triangle. `lengths`, `first` and `diagonal` (n,) are the
+    lengths of the rows, and the positions of their first entries and of those on the diagonal.
     """
 
     lower: npt.NDArray[np.bool_]

@@ -15,11 +15,6 @@ def in_blocks[T](function: Callable[[slice], T], n_obs: int) -> Iterator[T]:
 
     Threads share the blocks, so the function must release the interpreter's lock to gain by it, as
     NumPy and code compiled with ``nogil`` do. The blocks do not depend on the number of threads.
-
-    Parameters
-    ----------
-    function : callable (slice) -> value
-    n_obs : int
     """
     blocks = blocks_of(n_obs)
     threads = min(_processors(), len(blocks))

@@ -39,7 +39,7 @@ def _design_of_new_objects(model: CompositeKernelModel, kernels_new: Any) -> xr.
     """Design (kernel, new obs, function), with bias, of the kernels given to `predict`."""
     stack = stack_of_new_objects(model, kernels_new)
     return xr.DataArray(
-        model.with_bias(stack.to_numpy()),
+        model.functions(stack.to_numpy()),
         dims=("kernel", "obs", "function"),
         coords={"obs": stack["obs"]},
     )

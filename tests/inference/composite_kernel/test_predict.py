@@ -86,7 +86,7 @@ def test_the_collapsed_model_predicts_what_draws_of_alpha_would():
     for i in range(posterior.sizes["sample"]):
         draw = posterior.isel(sample=i)
         K = np.tensordot(draw["beta"].values, model.design, axes=1)
-        new = np.tensordot(draw["beta"].values, model.with_bias(NEW), axes=1)
+        new = np.tensordot(draw["beta"].values, model.functions(NEW), axes=1)
         gamma = float(draw["gamma"])
         covariance = np.linalg.inv(gamma * K.T @ K + np.diag(draw["phi"].values))
         mean = gamma * covariance @ K.T @ model.target_values
