@@ -11,9 +11,8 @@ chi_s     rate of beta_s                          ``chi``   (kernel)
 ========= ======================================= =====================
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import Any, override
+from dataclasses import dataclass
+from typing import override
 
 import numpy as np
 import pymc as pm
@@ -23,16 +22,7 @@ from numpy.typing import NDArray
 from pytensor.tensor import TensorVariable
 
 from ...validation import argument_error, check_positive
-from ..kernels.labels import kernel_names
-from .sums import (
-    SMALLEST,
-    Combination,
-    Numbers,
-    as_weights,
-    check_length,
-    numbers_in_order,
-    weighted_sum,
-)
+from .sums import SMALLEST, Combination, GivenNumbers, Numbers, weighted_sum
 
 __all__ = ["FixedProduct", "Product"]
 
@@ -117,7 +107,7 @@ class Product(_WeightedProduct):
 
 
 @dataclass(frozen=True)
-class FixedProduct(_WeightedProduct):
+class FixedProduct(GivenNumbers, _WeightedProduct):
     """Product with given, non-negative exponents.
 
     Parameters
@@ -133,28 +123,10 @@ class FixedProduct(_WeightedProduct):
     >>> model = kz.MultinomialProbit(positive(X_train), y_train, combination=rule)
     """
 
+    numbers = "exponents"
     exponents: Numbers | None = None
-    kernels: tuple[str, ...] | None = field(default=None, init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        if self.exponents is not None:
-            names = kernel_names(self.exponents, "exponents", "FixedProduct")
-            object.__setattr__(self, "kernels", names)
-            exponents = as_weights(self.exponents, "exponents", "FixedProduct")
-            object.__setattr__(self, "exponents", exponents)
-
-    @override
-    def for_kernels(self, names: Iterable[Any]) -> "FixedProduct":
-        return numbers_in_order(self, "exponents", names)
 
     @override
     def check(self, stack: xr.DataArray) -> None:
-        check_length(self.exponents, "exponents", "FixedProduct", stack)
         super().check(stack)
-
-    @override
-    def declare(self) -> TensorVariable:
-        names = pm.modelcontext(None).coords["kernel"]
-        given = self.for_kernels(names).exponents
-        exponents = given if given is not None else np.ones(len(names))
-        return pm.Data("beta", np.asarray(exponents, dtype=float), dims="kernel")
+        _WeightedProduct.check(self, stack)

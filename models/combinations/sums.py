@@ -17,7 +17,7 @@ lambda     nu        rate of their Gamma prior      ``lam``, ``nu``
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, override
+from typing import Any, ClassVar, Protocol, override
 
 import numpy as np
 import pandas as pd
@@ -278,7 +278,41 @@ class DirichletWeights(WeightedSum):
 
 
 @dataclass(frozen=True)
-class FixedWeights(WeightedSum):
+class GivenNumbers:
+    """Rule whose weights are given: one number per kernel, by position or by the kernels' names."""
+
+    #: Field with the numbers.
+    numbers: ClassVar[str]
+    kernels: tuple[str, ...] | None = field(default=None, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        given, owner = getattr(self, self.numbers), type(self).__name__
+        if given is not None:
+            object.__setattr__(self, "kernels", kernel_names(given, self.numbers, owner))
+            object.__setattr__(self, self.numbers, _as_weights(given, self.numbers, owner))
+
+    def for_kernels(self, names: Iterable[Any]) -> Any:
+        """Return the rule with its numbers in the order of a model's kernels."""
+        return _numbers_in_order(self, self.numbers, names)
+
+    def check(self, stack: xr.DataArray) -> None:
+        """Raise a ValueError unless there is one number per kernel of a stack."""
+        check_length(getattr(self, self.numbers), self.numbers, type(self).__name__, stack)
+
+    def default(self, n_kernels: int) -> NDArray[np.float64]:
+        """Numbers (kernel,) where none are given."""
+        return np.ones(n_kernels)
+
+    def declare(self, along: str | None = None) -> TensorVariable:
+        """Declare the weights (kernel,) as data, the same `along` any dim."""
+        names = pm.modelcontext(None).coords["kernel"]
+        given = getattr(self.for_kernels(names), self.numbers)
+        weights = self.default(len(names)) if given is None else np.asarray(given, dtype=float)
+        return pm.Data("beta", weights, dims="kernel")
+
+
+@dataclass(frozen=True)
+class FixedWeights(GivenNumbers, WeightedSum):
     """Weighted sum with given, non-negative weights.
 
     Parameters
@@ -293,30 +327,12 @@ class FixedWeights(WeightedSum):
     >>> model = kz.MultinomialProbit(kernels(X_train), y_train, combination=rule)
     """
 
+    numbers = "weights"
     weights: Numbers | None = None
-    kernels: tuple[str, ...] | None = field(default=None, init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        if self.weights is not None:
-            names = kernel_names(self.weights, "weights", "FixedWeights")
-            object.__setattr__(self, "kernels", names)
-            object.__setattr__(self, "weights", as_weights(self.weights, "weights", "FixedWeights"))
 
     @override
-    def for_kernels(self, names: Iterable[Any]) -> "FixedWeights":
-        return numbers_in_order(self, "weights", names)
-
-    @override
-    def check(self, stack: xr.DataArray) -> None:
-        check_length(self.weights, "weights", "FixedWeights", stack)
-
-    @override
-    def declare(self, along: str | None = None) -> TensorVariable:
-        """Declare the weights (kernel,) as data, the same `along` any dim."""
-        names = pm.modelcontext(None).coords["kernel"]
-        given = self.for_kernels(names).weights
-        weights = given if given is not None else np.full(len(names), 1 / len(names))
-        return pm.Data("beta", np.asarray(weights, dtype=float), dims="kernel")
+    def default(self, n_kernels: int) -> NDArray[np.float64]:
+        return np.full(n_kernels, 1 / n_kernels)
 
 
 @dataclass(frozen=True)
@@ -359,7 +375,7 @@ class Binary(WeightedSum):
 
     @override
     def for_kernels(self, names: Iterable[Any]) -> "Binary":
-        return numbers_in_order(self, "probability", names)
+        return _numbers_in_order(self, "probability", names)
 
     @override
     def check(self, stack: xr.DataArray) -> None:
@@ -419,7 +435,7 @@ def _draw_selection(p: NDArray, rng: np.random.Generator, size: Any = None) -> N
     return ((kernel == first) | later).astype(np.int64)
 
 
-def numbers_in_order[R: Any](rule: R, argument: str, names: Iterable[Any]) -> R:
+def _numbers_in_order[R: Any](rule: R, argument: str, names: Iterable[Any]) -> R:
     """Return a rule with the numbers in its attribute `argument` in the order of the names."""
     if rule.kernels is None:
         return rule
@@ -434,7 +450,7 @@ def _without_names(values: Any) -> Any:
     return list(values.values()) if isinstance(values, Mapping) else values
 
 
-def as_weights(weights: Numbers, argument: str, owner: str) -> tuple[float, ...]:
+def _as_weights(weights: Numbers, argument: str, owner: str) -> tuple[float, ...]:
     """Return weights as a tuple, or raise unless they are non-negative and not all zero."""
     check_unmasked(weights, argument, owner)
     values = np.atleast_1d(np.asarray(_without_names(weights), dtype=float))

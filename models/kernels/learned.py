@@ -17,9 +17,8 @@ import xarray as xr
 from numpy.typing import NDArray
 from pytensor.tensor import TensorVariable
 
-from ...validation import check_flag, check_positive
+from ...validation import argument_error, check_flag, check_positive
 from .base import BaseKernel, near_zero
-from .normalization import Similarities, needs_training_gram, normalize
 from .source import DIMS, KernelSource
 from .warnings import warn_of_near_identity, warn_of_negligible
 
@@ -114,6 +113,12 @@ class LearnedKernel:
     rows: NDArray
     columns: NDArray
 
+    def __post_init__(self) -> None:
+        # The other normalisations leave a Gaussian kernel as it is.
+        if "center" in self.steps:
+            rule = "not centred: a kernel with parameters is used as it is"
+            raise argument_error("kernels", "normalize", rule, repr(self.name))
+
     @cached_property
     def centre(self) -> NDArray:
         """Centre of the training objects (D,): a shift of all objects changes no difference."""
@@ -141,28 +146,17 @@ class LearnedKernel:
         n_features = self.columns.shape[1]
         function = self.base.tensor_at(theta, n_features)
         rows = pt.specify_shape(rows, (None, n_features)) - self.centre
-        columns = self.columns - self.centre
-        new = Similarities(function(rows, columns), function(rows, diag=True))
-        train = Similarities(function(columns), function(columns, diag=True))
-        return normalize(new, train, self.steps, self.name)
+        return function(rows, self.columns - self.centre)
 
     def evaluate(self, theta: NDArray, rows: slice) -> NDArray:
         """Kernel (n, N) of a slice of the objects, at parameters (n_parameters,)."""
-        base, X, columns = self.base, self.rows[rows] - self.centre, self.columns - self.centre
-        values = base.values_at(theta, X, columns)
-        if not self.steps:
-            return values
-        gram = base.values_at(theta, columns, None) if needs_training_gram(self.steps) else None
-        new = Similarities(values, base.diagonal(X))
-        return normalize(new, Similarities(gram, base.diagonal(columns)), self.steps, self.name)
+        X, columns = self.rows[rows] - self.centre, self.columns - self.centre
+        return self.base.values_at(theta, X, columns)
 
 
 @dataclass(frozen=True)
 class ParametricStack(KernelSource):
     """Stack of kernels, some of which have parameters to learn.
-
-    Calling it inside a model declares theta, dims ("parameter",), and returns the stack as a
-    tensor (kernel, obs, basis). Models that take a function for their kernels accept it.
 
     Parameters
     ----------
@@ -219,17 +213,14 @@ class ParametricStack(KernelSource):
             name: pm.Data(name, values, dims=("obs", f"feature_of_{name}"))
             for name, values in self.features.items()
         }
-        return self.tensor(self.declare_parameters(), features, K)
+        pm.modelcontext(None).add_coord("parameter", self.parameters)
+        theta = pm.Gamma("theta", alpha=self.omega, beta=self.phi, dims="parameter")
+        return self.tensor(theta, features, K)
 
     @override
     def warn(self, stack: xr.DataArray, owner: str, spread: float) -> None:
         warn_of_negligible(stack, owner, spread)
         warn_of_near_identity(self.fixed, owner)
-
-    def declare_parameters(self) -> TensorVariable:
-        """Declare theta in the current model."""
-        pm.modelcontext(None).add_coord("parameter", self.parameters)
-        return pm.Gamma("theta", alpha=self.omega, beta=self.phi, dims="parameter")
 
     def tensor(
         self,
@@ -247,10 +238,6 @@ class ParametricStack(KernelSource):
         others = [s for s in range(len(self.start)) if s not in matrices]
         matrices |= {s: fixed[i] for i, s in enumerate(others)}
         return pt.stack([matrices[s] for s in range(len(self.start))])
-
-    def __call__(self) -> TensorVariable:
-        """Declare theta in the current model and return the stack (kernel, n, N)."""
-        return self.tensor(self.declare_parameters())
 
     @override
     def evaluate(self, theta: NDArray, rows: slice = slice(None)) -> NDArray[np.float64]:

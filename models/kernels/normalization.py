@@ -24,7 +24,7 @@ from ...validation import argument_error
 
 @dataclass(frozen=True)
 class Similarities:
-    """Similarities (n, N) and self-similarities (n,), arrays or tensors; None if not known."""
+    """Similarities (n, N) and self-similarities (n,); None if not known."""
 
     values: Any
     diagonal: Any
@@ -39,10 +39,7 @@ def check_trace(trace: float, name: str) -> float:
 
 
 def _scale_to_trace(new: Similarities, train: Similarities, name: str) -> Similarities:
-    trace = train.diagonal.sum()
-    if isinstance(trace, np.number):
-        check_trace(float(trace), name)
-    scale = train.diagonal.shape[0] / trace
+    scale = len(train.diagonal) / check_trace(float(train.diagonal.sum()), name)
     return Similarities(
         None if new.values is None else new.values * scale,
         None if new.diagonal is None else new.diagonal * scale,
@@ -59,12 +56,12 @@ def _scale_to_unit(new: Similarities, train: Similarities, name: str) -> Similar
             "similarities without the new objects' own",
         )
     for diagonal in (new.diagonal, train.diagonal):
-        if isinstance(diagonal, np.ndarray) and not np.all(diagonal > 0):
+        if not np.all(diagonal > 0):
             rule = "of positive self-similarities for the 'unit' normalisation"
             raise argument_error("X", name, rule, f"{diagonal.min():.4g} for an object")
     rows, columns = new.diagonal**0.5, train.diagonal**0.5
     values = None if new.values is None else new.values / (rows[:, None] * columns)
-    return Similarities(values, new.diagonal**0)
+    return Similarities(values, np.ones(len(new.diagonal)))
 
 
 def _center(new: Similarities, train: Similarities, name: str) -> Similarities:

@@ -108,7 +108,7 @@ def test_kernels_of_new_objects_are_checked(parametric):
     result = kz.fit(model, kz.VB(max_iterations=2, starts=1), draws=3, **COMMON)
     with pytest.raises(ValueError, match="'kernels_new' argument of predict"):
         kz.predict(model, result, None)
-    other = (kz.gaussian(Theta(1.0, 1.0)) | kz.gaussian(0.05)).normalize("center")
+    other = (kz.gaussian(Theta(1.0, 1.0)) | kz.gaussian(0.05)).normalize("unit")
     with pytest.raises(ValueError, match="kernels"):
         kz.predict(model, result, other(np.ones((3, 2)), np.zeros((4, 2))))
 

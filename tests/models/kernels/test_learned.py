@@ -25,7 +25,7 @@ LABELS = np.arange(8) % 3
 KERNELS = (
     gaussian(Theta(2.0, 4.0))
     | linear()
-    | gaussian(Theta(3.0, 2.0, ard=True)).named("relevance").normalize("center", "trace")
+    | gaussian(Theta(3.0, 2.0, ard=True)).named("relevance").normalize("unit", "trace")
     | gaussian(Theta(2.0, 1.0)).named("unit").normalize("unit")
 )
 VALUES = np.array([0.3, 0.2, 0.9, 1.4, 0.7])
@@ -50,7 +50,7 @@ def test_numbers_are_those_of_fixed_kernels(objects):
     fixed = (gaussian(0.3) | linear())(*objects)
     np.testing.assert_allclose(found[:2], fixed, atol=1e-12)
     scaled = [x * np.sqrt(VALUES[1:4]) for x in objects]
-    relevance = gaussian(1.0).normalize("center", "trace")(*scaled)
+    relevance = gaussian(1.0)(*scaled)
     np.testing.assert_allclose(found[2], relevance[0], atol=1e-12)
     other = gaussian(VALUES[4]).normalize("unit")(*objects)
     np.testing.assert_allclose(found[3], other[0], atol=1e-9)
@@ -122,18 +122,14 @@ def test_feature_spaces_have_features_and_parameters_of_their_own():
     assert "K" not in model.named_vars
 
 
-def test_another_model_takes_them_as_a_function():
-    stack = (gaussian(Theta(2.0, 4.0)) | gaussian(0.5))(X)
-    model = WishartKernelMixture(stack, np.eye(6) + 0.2, concentration=1.0, collapsed=True)
-    assert [rv.name for rv in model.free_RVs] == ["theta", "alpha"]
-
-
 def test_bad_requests():
     with pytest.raises(ValueError, match="'omega' argument of Theta"):
         Theta(0.0)
     with pytest.raises(ValueError, match="'phi' argument of Theta"):
         Theta(1.0, np.inf)
-    with pytest.raises(ValueError, match="kernels with parameters"):
-        WishartKernelMixture(KERNELS, np.eye(6))
+    with pytest.raises(ValueError, match="'theta' argument of WishartKernelMixture"):
+        WishartKernelMixture(KERNELS(X), np.eye(6))
+    with pytest.raises(ValueError, match=r"not centred.* Got 'gaussian'"):
+        gaussian(Theta()).normalize("center")(X)
     with pytest.raises(ValueError, match=r'kernels\["linear"\].*Product'):
         MultinomialProbit(KERNELS(X), LABELS, combination="product")
