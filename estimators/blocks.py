@@ -301,7 +301,7 @@ class KernelBlocks(
         Columns of each block, where `X` is one array or frame: a slice of positions, a list of
         positions or names, or the beginning that names have in common. Columns in no block are
         ignored. For precomputed kernels: their names. Default: one block, or those that `X` names.
-    normalize : {"trace", "unit", "center"}, sequence of them, or None, default="trace"
+    normalize : {"trace", "unit"} or None, default="trace"
         Normalisation of the kernels that have none of their own; weights are comparable only
         between kernels of one scale. Features of kernels are those of the normalised kernels;
         basis expansions by a function are left as they are.

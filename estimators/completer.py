@@ -17,7 +17,7 @@ from ..models.completion.incomplete_forms import blank, entries
 from ..models.completion.mutual_blocks import GammaExcess
 from ..models.kernels.completed import CompletedRows
 from ..models.kernels.labels import aligned_matrices, as_frame, listed
-from ..models.kernels.normalization import Similarities, normalize
+from ..models.kernels.normalization import normalize
 from ..models.kernels.stack import as_stack
 from ..validation import (
     argument_error,
@@ -61,7 +61,7 @@ class KernelCompleter(
         masks. "em" is fast and gives a point.
     draws : int, default=20
         Draws of the completed kernels.
-    normalize : {"trace", "center"}, sequence of them, or None, default="trace"
+    normalize : "trace" or None, default="trace"
         Normalisation of the completed kernels, with constants from the training objects.
     lam : float, default=0.1
         Weight of the identity in `MutualKernelCompletion`.
@@ -162,7 +162,7 @@ class KernelCompleter(
         steps = () if self.normalize is None else self.normalize
         steps = (steps,) if isinstance(steps, str) else tuple(steps)
         for step in steps:
-            check_name(step, ("trace", "center"), "normalize", OWNER)
+            check_name(step, ["trace"], "normalize", OWNER)
         seed = self.random_state
         if seed is None:
             seed = int(np.random.SeedSequence().generate_state(1)[0])
@@ -348,7 +348,7 @@ class KernelCompleter(
         steps = self.completion_.steps
         return np.stack(
             [
-                normalize(Similarities(new, None), Similarities(K, np.diagonal(K)), steps, OWNER)
+                normalize(new, None, np.diagonal(K), steps, OWNER)
                 for new, K in zip(rows, kernels, strict=True)
             ]
         )

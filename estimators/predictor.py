@@ -47,7 +47,7 @@ PARAMETERS = """kernels : Kernels, dict or "precomputed", optional
     the first where ``kz.select`` chooses nothing.
 blocks : dict, optional
     Columns of each block, where `X` is one array or frame.
-normalize : {"trace", "unit", "center"}, sequence of them, or None, default="trace"
+normalize : {"trace", "unit"} or None, default="trace"
     Normalisation of the kernels that have none of their own.
 standardize : bool, default=True
     Bring each feature to mean 0 and standard deviation 1 over the training objects.

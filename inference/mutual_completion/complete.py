@@ -57,7 +57,7 @@ def complete_kernels(
         Draws of the completed kernels.
     thin : int, default=25
         Sweeps of Gibbs between two draws.
-    normalize : str or sequence of {"trace", "unit", "center"}, default="trace"
+    normalize : str or sequence of {"trace", "unit"}, default="trace"
         Normalisation of each completed draw with constants from the training objects, which
         `CompletedKernels.of` names. An empty sequence leaves the units given.
     random_seed : int, optional

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ...validation import argument_error
 from .labels import check_distinct, listed
-from .normalization import Similarities, normalize
+from .normalization import normalize
 from .source import DIMS, KernelSource
 
 OWNER = "CompletedKernels"
@@ -80,7 +80,7 @@ class CompletedKernels:
         Whether an object's rows were given.
     sd : DataArray (kernel, obs, basis), optional
         Standard deviation of each entry; None for imputations without uncertainty.
-    steps : tuple of {"trace", "unit", "center"}
+    steps : tuple of {"trace", "unit"}
         Normalisation that `of` applies, with constants from the training objects of each draw.
     nu, scales : array (completion, kernel), optional
         Degrees of freedom and scales of the kernels in each draw; None for imputations.
@@ -172,11 +172,8 @@ class CompletedKernels:
         """Rows and columns of one stack (kernel, obs, basis), normalised."""
         taken = np.empty((len(stack), len(rows), len(columns)))
         for target, kernel, name in zip(taken, stack, self.mean["kernel"].values, strict=True):
-            train = Similarities(kernel[np.ix_(columns, columns)], np.diagonal(kernel)[columns])
-            new = train
-            if rows is not columns:
-                new = Similarities(kernel[np.ix_(rows, columns)], np.diagonal(kernel)[rows])
-            target[:] = normalize(new, train, self.steps, str(name))
+            own, diagonal = kernel[np.ix_(rows, columns)], np.diagonal(kernel)
+            target[:] = normalize(own, diagonal[rows], diagonal[columns], self.steps, str(name))
         return taken
 
     def stack_for(self, argument: str, owner: str, basis: Any) -> xr.DataArray:

@@ -17,7 +17,7 @@ import xarray as xr
 from numpy.typing import NDArray
 from pytensor.tensor import TensorVariable
 
-from ...validation import argument_error, check_flag, check_positive
+from ...validation import check_flag, check_positive
 from .base import BaseKernel, near_zero
 from .source import DIMS, KernelSource
 from .warnings import warn_of_near_identity, warn_of_negligible
@@ -103,7 +103,10 @@ class LearnedGaussian(BaseKernel):
 
 @dataclass(frozen=True)
 class LearnedKernel:
-    """One kernel with parameters, at a position of a stack, of objects (n, D) and (N, D)."""
+    """One kernel with parameters, at a position of a stack, of objects (n, D) and (N, D).
+
+    Normalisations (`steps`) leave a Gaussian kernel as it is.
+    """
 
     name: str
     position: int
@@ -112,12 +115,6 @@ class LearnedKernel:
     space: str | None
     rows: NDArray
     columns: NDArray
-
-    def __post_init__(self) -> None:
-        # The other normalisations leave a Gaussian kernel as it is.
-        if "center" in self.steps:
-            rule = "not centred: a kernel with parameters is used as it is"
-            raise argument_error("kernels", "normalize", rule, repr(self.name))
 
     @cached_property
     def centre(self) -> NDArray:

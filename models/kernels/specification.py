@@ -26,13 +26,7 @@ from .base import BaseKernel, BasisExpansion, Landmarks, Precomputed
 from .features import Objects, feature_spaces
 from .labels import check_distinct
 from .learned import LearnedGaussian, LearnedKernel, ParametricStack
-from .normalization import (
-    NORMALIZATIONS,
-    Similarities,
-    check_trace,
-    needs_training_gram,
-    normalize,
-)
+from .normalization import NORMALIZATIONS, normalize, scale_to_trace
 from .rows import fingerprint, is_dask
 from .source import DIMS
 from .stack import Origin, with_origin
@@ -122,13 +116,12 @@ class Kernels:
         return self._with(space=space)
 
     def normalize(self, *steps: str) -> "Kernels":
-        """Append normalisations to every kernel, applied in the order given.
+        """Normalise every kernel, with constants of the training objects, also for new objects.
 
         Parameters
         ----------
-        *steps : {"trace", "unit", "center"}
-            Training trace N; self-similarity 1; zero mean in feature space.  The constants come
-            from the training objects, also for new objects.
+        *steps : {"trace", "unit"}
+            Training trace N, or self-similarity 1.
 
         Raises
         ------
@@ -164,8 +157,7 @@ class Kernels:
         Returns
         -------
         Kernels
-            Basis expansions k(x, l_1), ..., k(x, l_m). The means of "center" are those of the
-            landmarks, and so is a trace after it.
+            Basis expansions k(x, l_1), ..., k(x, l_m). "trace" is that of all training objects.
 
         Raises
         ------
@@ -240,8 +232,7 @@ class Kernels:
 
         Notes
         -----
-        Costs O(S n N D).  For new objects the training Gram matrix is computed only for centring,
-        O(S N^2 D) more.
+        Costs O(S n N D).
         """
         train, entries = self._trained(X if X_train is None else X_train)
         new = train if X_train is None else feature_spaces(X, train)
@@ -355,21 +346,17 @@ def _function_of(entry: Entry, train: Objects) -> Callable[[NDArray], NDArray]:
     name, member, space = entry
     base, steps, X, scale = member.base, member.steps, train.features[space], 1.0
     if isinstance(base, Landmarks):
-        # A trace before all other steps is that of all training objects.
-        first = next((i for i, step in enumerate(steps) if step != "trace"), len(steps))
-        if first:
-            scale = len(X) / check_trace(base.trace(X), name)
-        base, steps, X = base.base, steps[first:], base.chosen(X)
-    gram = scale * base.train(X, name) if needs_training_gram(steps) else None
-    trained = Similarities(gram, scale * base.diagonal(X)) if steps else None
+        if "trace" in steps and "unit" not in steps:
+            # The trace is that of all training objects.
+            scale, steps = scale_to_trace(base.trace(X), len(X), name), ()
+        X = base.chosen(X)
+    trained = base.diagonal(X) if steps else None
 
     def normalised(new: NDArray) -> NDArray:
-        values = scale * base.cross(new, X, name)
+        values = base.cross(new, X, name)
         if trained is None:
-            return values
-        diagonal = base.new_diagonal(new)
-        own = Similarities(values, None if diagonal is None else scale * diagonal)
-        return normalize(own, trained, steps, name)
+            return values if scale == 1 else scale * values
+        return normalize(values, base.new_diagonal(new), trained, steps, name)
 
     return normalised
 
@@ -407,10 +394,8 @@ def _values(
 def _of_training(member: Member, X: NDArray, name: str) -> NDArray:
     """Normalised values (N, M) of the training objects among themselves."""
     values = member.base.train(X, name)
-    if not member.steps:
-        return values
-    own = Similarities(values, np.diagonal(values).copy())
-    return normalize(own, own, member.steps, name)
+    own = np.diagonal(values)
+    return normalize(values, own, own, member.steps, name) if member.steps else values
 
 
 def _one_width(widths: dict[str, int]) -> int:

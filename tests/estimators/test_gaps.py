@@ -82,7 +82,7 @@ def test_rows_of_new_objects_are_those_of_kernels_without_gaps(data):
 
 
 def test_without_gaps_nothing_changes(data):
-    both = (kz.gaussian("median").named("near") | kz.linear()).normalize("trace", "center")
+    both = (kz.gaussian("median").named("near") | kz.linear()).normalize("trace")
     for kernels in (None, both, {"protein": kz.linear(), "rna": kz.kernels.inverse_multiquadric()}):
         plain = KernelBlocks(kernels).fit(data.train.X)
         gaps = KernelBlocks(kernels, missing="nan").fit(data.train.X)

@@ -207,7 +207,7 @@ def test_permuted_new_objects_have_permuted_answers(data, classifier):
 
 @pytest.mark.parametrize(
     "kernels",
-    [KERNELS, kz.gaussian("median").normalize("center", "unit"), kz.gaussian(0.1).landmarks(8)],
+    [KERNELS, kz.gaussian("median").normalize("unit"), kz.gaussian(0.1).landmarks(8)],
 )
 def test_many_new_objects_are_predicted_in_blocks(kernels, data, monkeypatch):
     fitted = KernelProbitClassifier(kernels, **FEW).fit(data.train.X, data.train.y)

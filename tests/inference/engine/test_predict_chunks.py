@@ -17,9 +17,9 @@ RNG = np.random.default_rng(5)
 X, X_NEW = RNG.normal(size=(30, 4)), RNG.normal(size=(101, 4))
 LABELS = np.arange(30) % 3
 SPECIFICATIONS = {
-    "kernels": (kz.gaussian("median") | kz.linear()).normalize("center", "trace"),
+    "kernels": (kz.gaussian("median") | kz.linear()).normalize("trace"),
     "features": (kz.gaussian(0.2) | kz.polynomial(2)).normalize("unit").landmarks(9),
-    "columns": (kz.gaussian(0.2) | kz.polynomial(2)).normalize("center", "unit").landmarks(9),
+    "columns": (kz.gaussian(0.2) | kz.polynomial(2)).normalize("unit").landmarks(9),
     "together": kz.gaussian(0.2).landmarks(12) | kz.linear().landmarks(12),
 }
 

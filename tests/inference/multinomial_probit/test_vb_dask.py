@@ -87,9 +87,7 @@ def test_objects_on_disk_are_read_by_the_tasks(tmp_path):
         KERNELS(da.from_zarr(store), X).compute()
 
 
-@pytest.mark.parametrize(
-    "kernels", [KERNELS, kz.linear().normalize("trace", "center").landmarks(9)]
-)
+@pytest.mark.parametrize("kernels", [KERNELS, kz.linear().normalize("trace").landmarks(9)])
 @pytest.mark.parametrize("dtype", [float, np.float32, int])
 def test_several_spaces_of_which_one_is_in_memory(kernels, dtype):
     both = {"a": X.astype(dtype), "b": X[:, :2]}

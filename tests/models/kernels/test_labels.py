@@ -262,7 +262,7 @@ NEW = frame(["q0", "q1"], values=FEATURES[:2] + 1)
 TURNED = NEW[["mass", "age", "dose"]]
 SPECIFICATIONS = {
     "gaussian": gaussian(0.3),
-    "normalised": linear().normalize("unit", "center"),
+    "normalised": linear().normalize("unit"),
     "landmarks": gaussian(0.3).landmarks(4),
     "expansion": basis_expansion(lambda X: X[:, :2], "first two"),
     "parameters": gaussian(Theta(ard=True)) | linear(),
@@ -310,7 +310,7 @@ CROSS = pd.DataFrame(NEW.to_numpy() @ FEATURES.T, NEW.index, IDS)
 
 def test_precomputed_similarities_go_by_the_ids_of_rows_and_columns():
     shuffled = [IDS[i] for i in SHUFFLED]
-    kernels = precomputed().normalize("center")
+    kernels = precomputed().normalize("trace")
     expected = kernels(CROSS, GRAM)
     xr.testing.assert_identical(kernels(GRAM[shuffled]), kernels(GRAM))
     xr.testing.assert_identical(kernels(CROSS[shuffled], GRAM), expected)

@@ -129,7 +129,5 @@ def test_bad_requests():
         Theta(1.0, np.inf)
     with pytest.raises(ValueError, match="'theta' argument of WishartKernelMixture"):
         WishartKernelMixture(KERNELS(X), np.eye(6))
-    with pytest.raises(ValueError, match=r"not centred.* Got 'gaussian'"):
-        gaussian(Theta()).normalize("center")(X)
     with pytest.raises(ValueError, match=r'kernels\["linear"\].*Product'):
         MultinomialProbit(KERNELS(X), LABELS, combination="product")

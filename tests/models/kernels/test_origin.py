@@ -17,7 +17,6 @@ STATIONARY = {
     "gaussian": gaussian(0.3),
     "median": gaussian("median"),
     "multiquadric": inverse_multiquadric(0.3),
-    "centred": gaussian(0.3).normalize("center"),
     "pymc": covariance(pm.gp.cov.Matern52(2, ls=1.0)),
     "product in pymc": covariance(2.0 * pm.gp.cov.ExpQuad(2, ls=1.0) * pm.gp.cov.Cosine(2, ls=3.0)),
     "learned": gaussian(Theta(1, 3)),

@@ -85,13 +85,6 @@ def test_a_kernel_with_a_name_says_its_width_in_the_attributes():
     assert "gamma='median'" in repr(kernels)
 
 
-def test_centred_kernels_of_new_objects_take_the_training_width():
-    gamma = gammas(X)["gaussian(median)"]
-    steps = ("center", "unit")
-    chosen, fixed = (gaussian(g).normalize(*steps)(X_NEW, X).values for g in ("median", gamma))
-    np.testing.assert_allclose(chosen, fixed, rtol=1e-8)
-
-
 def test_many_objects_give_one_width_near_the_median_of_all():
     many = np.random.default_rng(1).normal(size=(1500, 4))
     exact = np.median(((many[:, None] - many[None]) ** 2).sum(-1)[np.triu_indices(1500, 1)])
