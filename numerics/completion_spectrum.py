@@ -31,7 +31,15 @@ type Array = npt.NDArray[np.float64]
 class Spectrum:
     """Simultaneous diagonalization of Theta11 and K11, computed lazily.
 
-    The factors are lower Cholesky factors; `coefficients` (n2, n1) are Theta21 Theta11^-1.
+    Attributes
+    ----------
+    K11 : array (n1, n1)
+    theta11_factor, K11_factor : array (n1, n1)
+        Lower Cholesky factors.
+    theta22_1_factor : array (n2, n2)
+        Lower Cholesky factor of Theta22.1.
+    coefficients : array (n2, n1)
+        Theta21 Theta11^-1.
     """
 
     K11: Array
@@ -108,8 +116,16 @@ class Spectrum:
         """Entrywise variance of K22 (n2, n2) about its mean given S, averaged over S.
 
         Given S, K22 is the sum over j = 1..n1 of u_j u_j', u_j ~ N(sqrt(kappa_j) m_j, spread_j S),
-        and of a Wishart(r - n1, S) matrix; `spread` (n1,) is 1 + kappa if B is integrated out, 1 if
-        it is known. `S_mean` and `S_square` are E[S_ab] and E[S_ab^2 + S_aa S_bb].
+        and of a Wishart(r - n1, S) matrix.
+
+        Parameters
+        ----------
+        r : float
+            Degrees of freedom of K.
+        spread : array (n1,)
+            Variance of the u_j in units of S: 1 + kappa if B is integrated out, 1 if B is known.
+        S_mean, S_square : array (n2, n2)
+            E[S_ab] and E[S_ab^2 + S_aa S_bb].
         """
         centre = (self.m * (self.kappa * spread)) @ self.m.T
         cross = np.outer(np.diagonal(centre), np.diagonal(S_mean))

@@ -44,7 +44,11 @@ def stacked(rows: Iterable[Mapping[str, Array]], draws: int) -> dict[str, Array]
 class Bartlett:
     """Lower triangular A (n, n) with AA' ~ Wishart(df, I), for draws of any scale matrix.
 
-    `df` is a real number above n - 1.
+    Attributes
+    ----------
+    a : array (n, n)
+    df : float
+        Degrees of freedom, a real number above n - 1.
     """
 
     a: Array
