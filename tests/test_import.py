@@ -13,7 +13,7 @@ NOT_BY_ITSELF = (
     *("nutpie", "pymc_extras"),
     *("kernelzoo.estimators", "studies", "benchmarks"),
     "kernelzoo.__main__",
-    *("kernelzoo.models.operations.probit_jax", "kernelzoo.models.operations.probit_numba"),
+    *("kernelzoo.models.operations.linker_jax", "kernelzoo.models.operations.linker_numba"),
 )
 SCRIPT = "import sys, pymc, arviz; print(*sys.modules); import kernelzoo; print(*sys.modules)"
 

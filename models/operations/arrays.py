@@ -14,7 +14,6 @@ from typing import Any, ClassVar, override
 
 import numpy as np
 import pytensor.tensor as pt
-import wrapt
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 from pytensor.tensor import TensorLike, TensorVariable
@@ -47,7 +46,7 @@ class ArrayOperation(Op):
         Signature of a NumPy generalised ufunc, such as "(n,k),(k,m)->(n,m)". Operands of mismatched
         lengths raise a ValueError: in the graph if they are known, otherwise in evaluation.
     evaluate : callable (*operands) -> ndarray
-        The operation on NumPy arrays; `array_numba` and `array_jax` have it for their linkers.
+        The operation on NumPy arrays; `linker_numba` and `linker_jax` have it for their linkers.
     """
 
     __props__: tuple[str, ...] = ()
@@ -246,14 +245,3 @@ def log_det(factor: TensorVariable) -> TensorVariable:
 def impossible_if_nan(log_density: TensorVariable) -> TensorVariable:
     """Log density that is -inf, not NaN, if a matrix has no Cholesky factor."""
     return pt.switch(pt.isnan(log_density), -np.inf, log_density)
-
-
-# Implementations for a linker are imported only with the linker.
-@wrapt.when_imported("pytensor.link.numba.dispatch")
-def _register_numba(module: Any) -> None:
-    from . import array_numba  # noqa: F401
-
-
-@wrapt.when_imported("pytensor.link.jax.dispatch")
-def _register_jax(module: Any) -> None:
-    from . import array_jax  # noqa: F401

@@ -2,14 +2,13 @@
 
 As a graph of elementary operations, the quadrature takes longer to compile than the rest of a
 model. Here it is one node with a value and an analytic gradient, the same on every linker: the
-compiled loops of `kernelzoo.numerics.probit` for Python and numba, `probit_jax` for JAX.
+compiled loops of `kernelzoo.numerics.probit` for Python and numba, `linker_jax` for JAX.
 """
 
 from collections.abc import Sequence
 from typing import Any, override
 
 import pytensor.tensor as pt
-import wrapt
 from pytensor.gradient import DisconnectedType
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.op import Op
@@ -133,14 +132,3 @@ def _of_rows(op: Any, scores: Any, codes: Any) -> list[Any]:
 def _of_stack(op: ProbitLogProbability, node: Apply, scores: Any, codes: Any) -> list[Any]:
     """Evaluate a stack of sets as one set."""
     return _of_rows(op, scores, codes)
-
-
-# Implementations for a linker are imported only with the linker.
-@wrapt.when_imported("pytensor.link.numba.dispatch")
-def _register_numba(module: Any) -> None:
-    from . import probit_numba  # noqa: F401
-
-
-@wrapt.when_imported("pytensor.link.jax.dispatch")
-def _register_jax(module: Any) -> None:
-    from . import probit_jax  # noqa: F401

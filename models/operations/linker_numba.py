@@ -1,4 +1,4 @@
-"""The operations on arrays in PyTensor's numba graphs.
+"""The operations in PyTensor's numba graphs.
 
 Innermost loops run along rows, so that they compile to vector instructions; they are compiled for
 one memory layout only, into which the functions copy their operands.
@@ -9,10 +9,13 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numba import njit
 from pytensor.graph.basic import Apply
 from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_default_op_cache_key
 
 from ...numerics.compiled import compiled, source_digest
+from ...numerics.probit import default_nodes
+from ...numerics.probit_compiled import SOURCES, fill_hessian, fill_log_probability
 from .arrays import (
     ArrayOperation,
     CholeskyFactor,
@@ -21,10 +24,9 @@ from .arrays import (
     SumOfMatrices,
     TriangularSolve,
 )
+from .probit_likelihood import ProbitHessian, ProbitLogProbability
 
-__all__ = ["FUNCTIONS"]
-
-_FILE = "models/operations/array_numba.py"
+_FILE = "models/operations/linker_numba.py"
 # Allow reordered sums, but keep the semantics of infinities and NaN.
 _cached = compiled(_FILE, fastmath={"contract", "reassoc", "nsz"}, error_model="numpy")
 
@@ -158,19 +160,57 @@ def _inner_products(stack, matrix):  # type: ignore[no-untyped-def]
     return out
 
 
+_default_nodes = njit(default_nodes)
+
+
+@numba_njit
+def _copies(f, t):  # type: ignore[no-untyped-def]
+    """Scores and codes in one memory layout, for which the loops are compiled."""
+    n_objects, n_classes = f.shape
+    if t.shape[0] != n_objects:
+        raise ValueError("The multinomial probit needs one class code per object.")
+    scores = np.empty((n_objects, n_classes))
+    codes = np.empty(n_objects, dtype=np.int64)
+    for n in range(n_objects):
+        codes[n] = t[n]
+        for c in range(n_classes):
+            scores[n, c] = f[n, c]
+    return scores, codes
+
+
+@numba_njit
+def _log_probability_and_gradient(f, t):  # type: ignore[no-untyped-def]
+    scores, codes = _copies(f, t)
+    log_p, gradient = np.empty(len(scores)), np.empty(scores.shape)
+    fill_log_probability(scores, codes, _default_nodes(scores.shape[1]), log_p, gradient)
+    return log_p, gradient
+
+
+@numba_njit
+def _hessian(f, t):  # type: ignore[no-untyped-def]
+    scores, codes = _copies(f, t)
+    out = np.zeros((len(scores), scores.shape[1], scores.shape[1]))
+    fill_hessian(scores, codes, _default_nodes(scores.shape[1]), out)
+    return out
+
+
 #: Compiled function of each operation.
-FUNCTIONS: dict[ArrayOperation, Callable[..., Any]] = {
+FUNCTIONS: dict[Any, Callable[..., Any]] = {
     MatrixProduct(): _matrix_product,
     SumOfMatrices(): _sum_of_matrices,
     InnerProducts(): _inner_products,
     CholeskyFactor(): _cholesky_factor,
     TriangularSolve(transposed=False): _solve_lower,
     TriangularSolve(transposed=True): _solve_transposed,
+    ProbitLogProbability(): _log_probability_and_gradient,
+    ProbitHessian(): _hessian,
 }
-# PyTensor caches compiled code by the operation and this number, which changes with the source.
-_SALT = int(source_digest(_FILE), 16)
+# PyTensor caches compiled code by the operation and this number, which changes with the sources.
+_SALT = int(source_digest(*SOURCES, _FILE), 16)
 
 
 @register_funcify_default_op_cache_key(ArrayOperation)
-def _numba_function(op: ArrayOperation, node: Apply, **kwargs: Any) -> tuple[Any, int]:
+@register_funcify_default_op_cache_key(ProbitLogProbability)
+@register_funcify_default_op_cache_key(ProbitHessian)
+def _numba_function(op: Any, node: Apply, **kwargs: Any) -> tuple[Any, int]:
     return FUNCTIONS[op], _SALT

@@ -1,15 +1,17 @@
-"""The multinomial-probit log probability in JAX, with its analytic gradient.
+"""The operations in JAX.
 
-The formulas are those of `kernelzoo.numerics.probit`. The derivative is analytic, because JAX's
-derivative of the quadrature is NaN if a class is certain.
+The formulas of the probit are those of `kernelzoo.numerics.probit`. The derivative is analytic,
+because JAX's derivative of the quadrature is NaN if a class is certain.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.scipy.linalg import solve_triangular
 from pytensor.link.jax.dispatch import jax_funcify
 
 from ...numerics.probit import (
@@ -21,9 +23,15 @@ from ...numerics.probit import (
     TAIL,
     default_nodes,
 )
+from .arrays import (
+    ArrayOperation,
+    CholeskyFactor,
+    InnerProducts,
+    MatrixProduct,
+    SumOfMatrices,
+    TriangularSolve,
+)
 from .probit_likelihood import ProbitHessian, ProbitLogProbability
-
-__all__ = ["hessian", "log_probability_and_gradient"]
 
 # Number of steps after which Newton's method from below the mode has converged for all scores.
 NEWTON_STEPS = 12
@@ -122,11 +130,21 @@ def hessian(f: Array, t: Array) -> Array:
     return _moments(f, t)[2]
 
 
+#: JAX's function of each operation.
+FUNCTIONS: dict[Any, Callable[..., Any]] = {
+    MatrixProduct(): jnp.matmul,
+    SumOfMatrices(): lambda stack, weights: jnp.tensordot(weights, stack, axes=1),
+    InnerProducts(): lambda stack, matrix: jnp.tensordot(stack, matrix, axes=2),
+    CholeskyFactor(): partial(jnp.linalg.cholesky, symmetrize_input=False),
+    TriangularSolve(transposed=False): partial(solve_triangular, lower=True),
+    TriangularSolve(transposed=True): partial(solve_triangular, lower=True, trans=1),
+    ProbitLogProbability(): log_probability_and_gradient,
+    ProbitHessian(): hessian,
+}
+
+
+@jax_funcify.register(ArrayOperation)
 @jax_funcify.register(ProbitLogProbability)
-def _log_probability_op(op: ProbitLogProbability, **kwargs: Any) -> Callable[..., Any]:
-    return log_probability_and_gradient
-
-
 @jax_funcify.register(ProbitHessian)
-def _hessian_op(op: ProbitHessian, **kwargs: Any) -> Callable[..., Any]:
-    return hessian
+def _jax_function(op: Any, **kwargs: Any) -> Callable[..., Any]:
+    return FUNCTIONS[op]
