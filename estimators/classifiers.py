@@ -8,7 +8,7 @@ from sklearn.utils import Tags
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 
 from ..models import CompositeKernelClassification, MultinomialProbit
-from .predictor import KernelPredictor, document
+from .predictor import KernelPredictor
 
 __all__ = ["CompositeKernelClassifier", "KernelProbitClassifier"]
 
@@ -49,20 +49,40 @@ class _KernelClassifier(ClassifierMixin, KernelPredictor):
         ----------
         X : as in `fit`
         y : array_like or Series (obs,)
-            A Series goes by its index, where `X` has ids too.
+            A Series is aligned by its index, where `X` has ids too.
         sample_weight : array_like or Series (obs,), optional
-            A Series goes by its index too. Unlabelled ones raise where `y` is reordered.
+            A Series is aligned by its index too. Unlabelled ones raise where `y` is reordered.
         """
         return super().score(X, *self._in_order_of(X, y, sample_weight))
 
 
-@document
 class KernelProbitClassifier(_KernelClassifier):
     """Classifier on a weighted combination of kernels: `MultinomialProbit` in scikit-learn.
 
     Parameters
     ----------
-    {parameters}
+    kernels : Kernels, dict or "precomputed", optional
+        Kernels of each block of features. See `KernelBlocks`, which describes `X`, `blocks`,
+        `normalize` and `standardize` too. Default: ``kz.gaussian("median")`` or
+        ``kz.kernels.inverse_multiquadric("median")``, whichever ``kz.select`` finds to predict
+        better; the first where ``kz.select`` chooses nothing.
+    blocks : dict, optional
+        Columns of each block, where `X` is one array or frame.
+    normalize : {"trace", "unit", "center"}, sequence of them, or None, default="trace"
+        Normalisation of the kernels that have none of their own.
+    standardize : bool, default=True
+        Bring each feature to mean 0 and standard deviation 1 over the training objects.
+    engine : str or Engine, default="vb"
+        As in ``kz.fit``: "vb" for predictions, which it makes in seconds; "gibbs" or "nuts" for
+        weights, whose uncertainty VB may understate (`ApproximationWarning` says where).
+    draws, tune, chains, cores : int
+        As in ``kz.fit``.
+    random_state : int, RandomState or None, default=None
+        An integer is the ``random_seed`` of ``kz.fit``. By default a seed is chosen, and recorded
+        in the attributes of `result_`.
+    fit_options : dict, optional
+        Further arguments of ``kz.fit`` by name, such as ``{"max_seconds": 60}``, ``start`` or
+        ``progressbar``, which is off by default.
     combination : str or Combination, default="auto"
         Rule that combines the kernels; see `MultinomialProbit`, also for `tau` and `upsilon`.
         "auto": learned weights ("mean") or equal ones ("fixed"), whichever ``kz.select`` finds to
@@ -74,7 +94,22 @@ class KernelProbitClassifier(_KernelClassifier):
 
     Attributes
     ----------
-    {attributes}
+    model_ : pm.Model
+        Declared on the training kernels.
+    result_ : DataTree
+        Result of ``kz.fit``; ``result_.to_netcdf(path)`` saves it, `from_result` reads it back.
+    weights_ : Dataset (kernel)
+        Posterior ``mean`` and ``sd`` of the weights of the kernels; the standard deviation is 0 for
+        known weights and NaN for engines that give a point. The coordinate ``description`` has the
+        widths chosen for kernels that are named after their block.
+    selection_ : DataArray (weights, scale, obs) or None
+        Held-out log scores of what was chosen for "auto"; see ``kz.select``. None where nothing
+        was. With the dimension "kernels" first, where these were chosen too.
+    kernel_names_ : ndarray (kernel,)
+    n_features_in_ : int
+        Number of features of all blocks; of training objects, for precomputed kernels.
+    feature_names_in_ : ndarray
+        Names of the features of one frame without block names.
     classes_ : ndarray (class,)
         Sorted.
 
@@ -113,7 +148,6 @@ class KernelProbitClassifier(_KernelClassifier):
         cores: int | None = None,
         random_state: Any = None,
         fit_options: Any = None,
-        progressbar: bool = False,
     ):
         self.kernels = kernels
         self.blocks = blocks
@@ -129,16 +163,17 @@ class KernelProbitClassifier(_KernelClassifier):
         self.cores = cores
         self.random_state = random_state
         self.fit_options = fit_options
-        self.progressbar = progressbar
 
 
-@document
 class CompositeKernelClassifier(_KernelClassifier):
     """Classifier of two classes: `CompositeKernelClassification` in scikit-learn.
 
     Parameters
     ----------
-    {parameters}
+    kernels, blocks, normalize, standardize
+        As in `KernelProbitClassifier`.
+    engine, draws, tune, chains, cores, random_state, fit_options
+        As in `KernelProbitClassifier`.
     combination : {"auto", "dirichlet", "fixed"} or Combination, default="auto"
         Rule that combines the kernels; see `CompositeKernelClassification`, also for `bias`,
         `sigma` and `varsigma`. "auto": learned weights ("dirichlet") or equal ones ("fixed"),
@@ -153,7 +188,8 @@ class CompositeKernelClassifier(_KernelClassifier):
 
     Attributes
     ----------
-    {attributes}
+    model_, result_, weights_, selection_, kernel_names_, n_features_in_, feature_names_in_
+        As in `KernelProbitClassifier`.
     classes_ : ndarray (2,)
         Sorted.
 
@@ -191,7 +227,6 @@ class CompositeKernelClassifier(_KernelClassifier):
         cores: int | None = None,
         random_state: Any = None,
         fit_options: Any = None,
-        progressbar: bool = False,
     ):
         self.kernels = kernels
         self.blocks = blocks
@@ -208,7 +243,6 @@ class CompositeKernelClassifier(_KernelClassifier):
         self.cores = cores
         self.random_state = random_state
         self.fit_options = fit_options
-        self.progressbar = progressbar
 
     @override
     def _response(self, y: np.ndarray) -> np.ndarray:
