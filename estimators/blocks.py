@@ -143,6 +143,9 @@ class KernelReader(BaseEstimator):
     def _tables_of_one(self, X: Any, reset: bool) -> Tables:
         """Tables of the blocks of one array or frame, after scikit-learn's checks."""
         owner, framed = type(self).__name__, isinstance(X, pd.DataFrame)
+        if self._pairwise and self.blocks is not None:
+            rule = "None for an array of kernels; a dict or a DataArray names them"
+            raise argument_error("blocks", owner, rule, repr(self.blocks))
         check_one_table(X, "X", owner)
         check_unmasked(X, "X", owner)
         # Columns in no block may hold anything.

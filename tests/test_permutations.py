@@ -507,12 +507,6 @@ CASES = {
         ),
         {"K": lacking, "K_new": without_columns},
     ),
-    "variance_explained": Case(
-        lambda kernels, targets: kz.scores.variance_explained(
-            drawn(kernels, targets)[1]
-        ).drop_attrs(),
-        {"kernels": grams, "targets": targets},
-    ),
     "inclusion": Case(
         lambda kernels, targets: kz.inclusion(drawn(kernels, targets)[1], threshold=0.5)[
             ["probability"]

@@ -46,8 +46,12 @@ def by_name(results: DataTree | Mapping[str, DataTree], owner: str) -> dict[str,
 
 
 def legend_labels(results: Mapping[str, DataTree]) -> dict[str, str]:
-    """Label of each result in figures, with a warning if its k-hat is too large."""
-    return {
-        name: f"{name}\n(k-hat {k_hat:.2g}: do not read)" if is_unreliable(k_hat) else name
-        for name, k_hat in ((name, k_hat_of(tree)) for name, tree in results.items())
-    }
+    """Label of each result, with a warning of a k-hat that is too large, or of no convergence."""
+    labels = {}
+    for name, tree in results.items():
+        labels[name] = name
+        if is_unreliable(k_hat := k_hat_of(tree)):
+            labels[name] += f"\n(k-hat {k_hat:.2g}: do not read)"
+        elif tree.attrs.get("converged") == "no":
+            labels[name] += "\n(not converged)"
+    return labels

@@ -258,6 +258,11 @@ REFUSED = {
         "'obs', 'basis', 'kernel'",
     ),
     "kernels first": ({"kernels": "precomputed"}, lambda d: np.ones((2, 9, 9)), "square"),
+    "names of kernels": (
+        {"kernels": "precomputed", "blocks": ["a", "b"]},
+        lambda d: np.ones((3, 3, 2)),
+        "None for an array of kernels",
+    ),
     "blocks named twice": ({"blocks": PREFIXES}, lambda d: d.X, "None, because X names its blocks"),
     "blocks without names": ({"blocks": BOTH}, lambda d: d.flat, "dict of columns"),
     "prefix": (
