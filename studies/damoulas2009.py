@@ -27,8 +27,6 @@ from .damoulas2009_classifiers import PRIOR, error, fitted
 from .data import absence, objects
 from .study import Study, Task, described
 
-__all__ = ["KERNELS", "RECIPE", "cross_validated", "table_2"]
-
 #: Kernels by the table's names.
 KERNELS: dict[str, Kernels] = {
     "Gaussian": gaussian(),
@@ -54,11 +52,7 @@ FOLDS = 10
 def cross_validated(
     column: str, seed: int, *, kernel: str, folds: int, recipe: Mapping[str, Any]
 ) -> dict[str, float]:
-    """Mean and standard deviation of the folds' test errors with a kernel of ``KERNELS``, per cent.
-
-    `column` is one of ``DATA``, `seed` that of the division, `recipe` as in
-    `damoulas2009_classifiers`.
-    """
+    """Mean and standard deviation of the folds' test errors with a kernel, per cent."""
     errors = []
     for fold in objects(DATA[column], standardize=False).folds(folds, seed=seed):
         K = KERNELS[kernel](fold.X_train)

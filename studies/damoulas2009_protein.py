@@ -40,8 +40,6 @@ from .damoulas2009_classifiers import (
 from .data import absence
 from .study import Study, Task, described
 
-__all__ = ["classifiers", "combined_spaces", "divide", "tables_8_to_10"]
-
 #: The paper's names of the feature spaces, and the names of the views.
 SPACES = {
     "Comp": "Composition",

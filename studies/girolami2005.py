@@ -36,17 +36,6 @@ from .data import absence, objects
 from .girolami2005_type_two import TypeTwo, fit_type_two
 from .study import Study, Task, described
 
-__all__ = [
-    "accuracies",
-    "clusters",
-    "divide",
-    "figure_3",
-    "optima",
-    "realignment",
-    "table_1",
-    "table_2",
-]
-
 #: The paper's K_1, K_2, K_3.
 KERNELS = ("Gaussian", "linear", "polynomial")
 COMBINED = "all three"
@@ -123,11 +112,7 @@ def _fitted(
 def accuracies(
     column: str, seed: int, *, data: Mapping[str, Any], width: float, recipe: Mapping[str, Any]
 ) -> dict[str, float]:
-    """Test accuracy by the name in ``CLASSIFIERS``, per cent.
-
-    `data` are settings of `divide`; `recipe` has ``precisions`` and ``concentrations``, the priors,
-    ``algorithm``, settings of `fit_type_two`, and ``draws``, over which predictions are averaged.
-    """
+    """Test accuracy by the name in ``CLASSIFIERS``, per cent."""
     split, specification = divide(column, seed, **data), _specification(width)
     trained = specification(split.X_train)
     new = specification(split.X_test, split.X_train)
@@ -169,22 +154,14 @@ def _rows(start: str) -> tuple[str, ...]:
 def clusters(
     rng: np.random.Generator, *, size: int, gap: float, spread: float
 ) -> tuple[NDArray, NDArray]:
-    """Simulate two classes of two clusters each, on the two sides of the second axis.
-
-    `gap` is the distance of the classes from the axis; the clusters of a class are 2 apart. Points
-    are in the order of the clusters, each of `size` points.
-    """
+    """Simulate two classes of two clusters each, on the two sides of the second axis."""
     centres = np.array([[-gap, -1.0], [-gap, 1.0], [gap, -1.0], [gap, 1.0]])
     X = np.repeat(centres, size, axis=0)
     return X + spread * rng.standard_normal(X.shape), np.repeat([0, 1], 2 * size)
 
 
 def eigenvector_kernels(gram: NDArray) -> tuple[NDArray, NDArray]:
-    """Split a kernel into the rank-one kernels u_n u_n' of its eigenvectors (section 6.1).
-
-    Also return the eigenvalues, divided by their sum. They decrease; those of rounding error are
-    left out.
-    """
+    """Split a kernel into the rank-one kernels u_n u_n' of its eigenvectors (section 6.1)."""
     eigenvalues, vectors = np.linalg.eigh(gram)
     eigenvalues, vectors = eigenvalues[::-1], vectors.T[::-1]
     rank = int((eigenvalues > len(eigenvalues) * np.finfo(float).eps * eigenvalues[0]).sum())

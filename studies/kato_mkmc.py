@@ -29,7 +29,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from kernelzoo.inference import EM, fit, predict
@@ -38,12 +37,8 @@ from kernelzoo.inference.scores import correlation_distance, entry_coverage, svm
 from kernelzoo.models import MutualKernelCompletion
 
 from .data import absence
-from .kato_figures import draw_by_matrix, draw_by_ratio
 from .kato_problems import Problem, problem, training_part
-from .report import Report
 from .study import Study, Task, described
-
-__all__ = ["completion", "figure_2", "figure_3", "figure_4"]
 
 #: Completion methods with their settings.
 METHODS: dict[str, dict[str, Any]] = {
@@ -141,12 +136,7 @@ def completion(
     parts: Mapping[str, float],
     every_kernel: bool,
 ) -> dict[str, float]:
-    """Complete the kernels of one repetition with several methods, and score them, in per cent.
-
-    `column` is one of ``kato_problems.PROBLEMS``, `ratio` the missing share in per cent, `methods`
-    is as ``METHODS``, and `parts` are shares of the objects for training classifiers; the first is
-    used for every matrix, and with `every_kernel` all are, also on each completed kernel.
-    """
+    """Complete the kernels of one repetition with several methods, and score them, in per cent."""
     given = problem(column, seed, ratio / 100)
     truth = given.kernels.sel(kernel=list(given.known))
     values: dict[str, float] = {}
@@ -262,24 +252,22 @@ def _yeast() -> Task:
     return Task(YEAST, rows, completion, skip="the paper's kernels are not available")
 
 
-def _study(
-    figure: int, shown: Callable[[str], bool], draw: Callable[[Report], Figure], *others: Task
-) -> Study:
+def _study(figure: int, shown: Callable[[str], bool], *others: Task) -> Study:
     tasks = (*others, *_tasks())
     rows = frozenset(row for task in tasks for row in task.rows if shown(row))
-    return described(f"kato-figure{figure}", tasks, shown=rows, draw=draw)
+    return described(f"kato-figure{figure}", tasks, shown=rows)
 
 
 def figure_2() -> Study:
     """Figure 2: AUC on M and on each completed kernel, half of all rows missing."""
-    return _study(2, lambda row: f", {HALF} %: AUC" in row, draw_by_matrix, _yeast())
+    return _study(2, lambda row: f", {HALF} %: AUC" in row, _yeast())
 
 
 def figure_3() -> Study:
     """Figure 3: AUC on M by the share of missing rows."""
-    return _study(3, lambda row: row.endswith(SMALLER), draw_by_ratio)
+    return _study(3, lambda row: row.endswith(SMALLER))
 
 
 def figure_4() -> Study:
     """Figure 4: distance from the truth by the share of missing rows, and coverage."""
-    return _study(4, lambda row: row.endswith((DISTANCE, COVERAGE)), draw_by_ratio)
+    return _study(4, lambda row: row.endswith((DISTANCE, COVERAGE)))

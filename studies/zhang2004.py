@@ -31,10 +31,7 @@ from kernelzoo.inference.mutual_completion import ideal_kernel
 from kernelzoo.models import DiagonalWishartCompletion, WishartCompletion
 
 from .data import absence, objects
-from .report import printed
-from .study import Study, Task, described
-
-__all__ = ["Division", "baselines", "divide", "expectation_maximization", "table_1", "tanner_wong"]
+from .study import Study, Task, described, printed
 
 PUBLISHED = printed("zhang2004-table1")
 
@@ -110,12 +107,7 @@ def divide(
     jitter: float,
     name: str | None = None,
 ) -> Division:
-    """Make the kernels of one division, stratified by class, in O(n^2 D).
-
-    `beta` is the scale of the Gaussian kernel ``exp(-|x - x'|^2 / beta)``, a number or the "mean
-    distance" or "mean squared distance" of different training objects; `jitter` is added to the
-    diagonal of A; `name` is the data set, if several columns use it.
-    """
+    """Make the kernels of one division, stratified by class, in O(n^2 D)."""
     data = objects(name or column, standardize, tuple(classes) if classes else None)
     split = data.split(test_size, seed=seed, standardize=False)
     X = np.concatenate([np.asarray(split.X_train), np.asarray(split.X_test)])

@@ -42,18 +42,7 @@ from kernelzoo.models import WishartCompletion
 from kernelzoo.models.kernels import Kernels, gaussian, linear, polynomial
 
 from .data import absence, objects
-from .report import printed
-from .study import Study, Task, described
-
-__all__ = [
-    "Division",
-    "divide",
-    "kernel_learning",
-    "matched_degrees",
-    "table_1",
-    "table_2",
-    "table_3",
-]
+from .study import Study, Task, described, printed
 
 type _Recipe = Mapping[str, Any]
 type _Forms = Mapping[str, Sequence[Any]]
@@ -153,11 +142,7 @@ def divide(
     jitter_first: bool,
     test_size: float,
 ) -> Division:
-    """Divide a data set at random, stratified by class.
-
-    `jitter` is the paper's eps, added to the diagonals of K11 and of Theta, or, with
-    `jitter_first`, of the kernels before matching instead of Theta.
-    """
+    """Divide a data set at random, stratified by class."""
     split = objects(column, standardize).split(test_size, seed=seed, standardize=False)
     X = pd.concat([cast(pd.DataFrame, part) for part in (split.X_train, split.X_test)])
     return Division(X, split.y_train, split.y_test, jitter, jitter_first)
