@@ -34,8 +34,6 @@ from kernelzoo.inference.engine import track
 
 from .record import table_of
 
-__all__ = ["run"]
-
 SPLITS = 5
 TEST_SIZE = 0.3
 OURS = "kernelzoo"

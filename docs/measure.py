@@ -17,8 +17,6 @@ from rich.console import Console
 
 import kernelzoo as kz
 
-__all__ = ["main"]
-
 OUT = Path(__file__).parent / "measured" / "engines.json"
 #: How the machine was used.
 WHERE = "one core a run, shared with other work"

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytensor
 from docstrings import escaped, sections
-from plates import plate_diagram
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors
 from references import section
@@ -17,8 +16,6 @@ from tables import markdown_table
 
 import kernelzoo as kz
 from kernelzoo.models import Declaration
-
-__all__ = ["CARDS", "Card", "pages", "rst"]
 
 
 def _with(model: type[Declaration], **changes: Any) -> Callable[[], Declaration]:
@@ -43,16 +40,7 @@ def _probit(kernels: kz.kernels.Kernels, combination: str = "mean") -> Callable[
 
 @dataclass(frozen=True)
 class Card:
-    """A variant of a model.
-
-    Attributes
-    ----------
-    slug, variant : str
-        File, and what the variant is; empty for the model's defaults.
-    model : type
-    make : callable
-        Makes a small instance.
-    """
+    """A variant of a model."""
 
     slug: str
     variant: str
@@ -75,9 +63,7 @@ class Card:
             rst(told.get("References", "")),
             "## The model",
             rst(formulas),
-            f'```{{raw}} html\n<figure class="plates">{diagram(self)}</figure>\n```',
-            "*Drawn from the declaration of a small example. Ellipses are random variables, filled "
-            "ones are observed; round boxes are data, sharp boxes are computed.*",
+            "`pm.model_to_graphviz(model)` draws it, where Graphviz is installed.",
             "## Data",
             markdown_table(("name", "dimensions", "shape in the example"), _data(model)),
             "## Variables as declared",
@@ -130,11 +116,6 @@ CARDS = (
 @cache
 def _instance(card: Card) -> Declaration:
     return card.make()
-
-
-@cache
-def diagram(card: Card) -> str:
-    return plate_diagram(_instance(card), f"Plate diagram of {card.title}")
 
 
 def rst(text: str) -> str:

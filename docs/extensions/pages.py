@@ -10,20 +10,12 @@ import measured
 import papers
 from sphinx.application import Sphinx
 
-__all__ = ["setup", "write"]
-
 #: Folders of ``docs`` that hold generated pages only.
 GENERATED = ("api", "cards", "gallery", "generated", "papers")
 
 
 def write(docs: Path) -> None:
-    """Write all generated pages; files that did not change keep their time.
-
-    Parameters
-    ----------
-    docs : Path
-        Folder of the documentation's sources.
-    """
+    """Write all generated pages; files that did not change keep their time."""
     wanted: dict[str, str | bytes] = {}
     for room in (api, cards, measured, costs, papers, gallery):
         wanted |= room.pages()
