@@ -84,9 +84,10 @@ class KernelReader(BaseEstimator):
         table = stack.start if isinstance(stack, ParametricStack) else stack
         self.kernel_names_ = table["kernel"].to_numpy().astype(object)
         self._descriptions = {str(name): str(text) for name, text in table.attrs.items()}
-        if isinstance(stack, DataArray) and grams:
+        rounding = max((precision_of(tables[block]) for block in grams), default=0.0)
+        if isinstance(stack, DataArray) and rounding:
             # Kernels in single precision may have a larger asymmetry and smaller eigenvalues.
-            stack.attrs[PRECISION] = max(precision_of(tables[block]) for block in grams)
+            stack.attrs[PRECISION] = rounding
         return stack
 
     def kernel_stack(self, X: Any) -> DataArray | ParametricStack:

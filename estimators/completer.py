@@ -230,9 +230,9 @@ class KernelCompleter(
             weights = np.full(len(self._units), self._nu) / self._units
             each = [NewRows(K, seen, self.lam * self._nu, weights) for K in trained.draws]
             mean = np.mean([one.mean(rows) for one in each], axis=0)
-            draws = [one.draw(rows, [self._seed, m]) for m, one in enumerate(each)]
-            if self.engine == "em":
-                draws = [mean]
+            draws = [mean]
+            if self.engine != "em":
+                draws = [one.draw(rows, [self._seed, m]) for m, one in enumerate(each)]
         return CompletedRows(
             stack.copy(data=self._normalized(mean, trained.mean.to_numpy())),
             np.stack([self._normalized(*pair) for pair in zip(draws, trained.draws, strict=True)]),

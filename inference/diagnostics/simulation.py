@@ -35,7 +35,7 @@ class FromPrior:
             raise argument_error(
                 "model",
                 OWNER,
-                "without pm.Potential, from whose density no parameters can be drawn",
+                "without pm.Potential: parameters cannot be drawn from its density",
                 ", ".join(str(term.name) for term in model.potentials),
             )
         # A copy, so that the user's model keeps its data.

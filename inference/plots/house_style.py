@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 
 from matplotlib.axes import Axes
-from matplotlib.colors import to_rgb
 from xarray import DataTree
 
 from ...validation import argument_error
@@ -19,12 +18,6 @@ GREY = "0.55"
 def cycle[T](values: tuple[T, ...], n: int) -> list[T]:
     """First `n` values, repeated if there are too few."""
     return [values[i % len(values)] for i in range(n)]
-
-
-def tint(color: str, strength: float) -> tuple[float, float, float]:
-    """Colour mixed with white: 0 is white, 1 the colour."""
-    red, green, blue = (1 - strength * (1 - channel) for channel in to_rgb(color))
-    return red, green, blue
 
 
 def open_frame(axes: Axes) -> None:

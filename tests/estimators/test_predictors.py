@@ -17,7 +17,6 @@ from sklearn.preprocessing import StandardScaler
 
 import kernelzoo as kz
 from kernelzoo.estimators import (
-    CompositeKernelClassifier,
     CompositeKernelRegressor,
     KernelBlocks,
     KernelProbitClassifier,
@@ -32,7 +31,6 @@ PREFIXES = {"rna": "g", "protein": "p"}
 FIT = {"draws": 30, "random_seed": 5, "progressbar": False}
 ESTIMATORS = {
     KernelProbitClassifier: (kz.MultinomialProbit, {"combination": "mean", "tau": 2.0}),
-    CompositeKernelClassifier: (kz.CompositeKernelClassification, {"bias": False, "sigma": 2.0}),
     CompositeKernelRegressor: (kz.CompositeKernelRegression, {"varsigma": 2.0, "rho": 3.0}),
 }
 KERNELS = kz.gaussian("median").normalize("trace")
@@ -412,8 +410,8 @@ def test_results_of_something_else_are_refused(data, classifier):
     ):
         with pytest.raises(ValueError, match="'result' argument of KernelProbitClassifier"):
             KernelProbitClassifier.from_result(result, X, y, **parameters)
-    with pytest.raises(ValueError, match="'result' argument of CompositeKernelClassifier"):
-        CompositeKernelClassifier.from_result(result, train.X, train.y)
+    with pytest.raises(ValueError, match="'result' argument of CompositeKernelRegressor"):
+        CompositeKernelRegressor.from_result(result, train.X, train.target)
 
 
 def test_seeds(data, classifier):

@@ -284,8 +284,6 @@ def test_chains_are_thinned_to_half_their_effective_draws():
     assert len(thinned(chains.isel(x=[0]), {"kind": "mcmc"})) == DRAWS
     assert len(thinned(chains, {"kind": "exact", "independent": 1})) == DRAWS
     assert len(thinned(chains, {"kind": "mcmc", "independent": 0})) == DRAWS
-    everything = thinned(chains.isel(x=[0]), {"independent": 1}, 4000)
-    np.testing.assert_array_equal(everything, noise[..., :1].reshape(4000, 1))
 
 
 def test_equal_draws_share_their_ranks():
@@ -334,7 +332,7 @@ def of_its_own_data():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"model": with_potential()}, "'model' .* must be without pm.Potential .* Got term"),
+        ({"model": with_potential()}, "'model' .* must be without pm.Potential: .* Got term"),
         ({"model": without_data()}, "'model' .* must be one with observed variables. Got none"),
         ({"model": of_its_own_data()}, "depend on values"),
         ({"engine": "map"}, "'engine' .* must be one whose result has draws. Got MAP"),
