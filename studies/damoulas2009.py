@@ -25,7 +25,7 @@ from kernelzoo.models.kernels import Kernels, gaussian, linear, polynomial
 
 from .damoulas2009_classifiers import PRIOR, error, fitted
 from .data import absence, objects
-from .study import Study, Task, described
+from .study import RECIPES, Study, Task, described
 
 #: Kernels by the table's names.
 KERNELS: dict[str, Kernels] = {
@@ -34,17 +34,8 @@ KERNELS: dict[str, Kernels] = {
     "polynomial": polynomial(2),
     "polynomial of diagonal 1": polynomial(2).normalize("unit"),
 }
-#: Columns of the table, small sets first, and the names of their data sets.
-DATA = {
-    "soybean": "soybean_small",
-    "iris": "iris_uci",
-    "wine": "wine",
-    "crabs": "crabs",
-    "glass": "glass",
-    "balance": "balance_scale",
-    "vehicle": "vehicle",
-}
-ALGORITHM = {"weights": "plug-in", "starts": 1, "max_iterations": 50, "tolerance": 1e-3}
+DATA = RECIPES["damoulas2009"]["data"]
+ALGORITHM = RECIPES["damoulas2009"]["algorithm"]
 RECIPE = {"engine": "VB", "prior": PRIOR, "algorithm": ALGORITHM, "sampling": {"draws": 200}}
 FOLDS = 10
 

@@ -22,21 +22,14 @@ from kernelzoo.models import MultinomialProbit
 from kernelzoo.models.kernels import Kernels
 
 from .damoulas2009_printed import ascend, draws
+from .study import RECIPES
 
-PRIOR = {"tau": 1.0, "upsilon": 1.0}
-
-#: The paper's names of the rules for classifiers, and the names here.
-RULES = {"Prod": "product", "Sum": "mean", "Max": "max", "Maj": "majority"}
+RECIPE = RECIPES["damoulas2009"]
+PRIOR = RECIPE["prior"]
+#: Names of the rules for classifiers and for kernels, by the paper's.
+RULES, COMBINATIONS = RECIPE["rules"], RECIPE["combinations"]
 #: Majority vote in which ties go to the first class.
 FIRST_OF_EQUALS = "Maj, equal votes to the first class"
-#: The paper's names of the rules for kernels, and the names here.
-COMBINATIONS = {
-    "Bin": "binary",
-    "FixSum": "fixed",
-    "WSum": "mean",
-    "FixProd": "fixed product",
-    "WProd": "product",
-}
 #: Rules with learned weights.
 LEARNED = ("Bin", "WSum", "WProd")
 #: Rows for chains: R-hat and effective draws of the mean log probability of the test classes.

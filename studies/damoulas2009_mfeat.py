@@ -50,17 +50,16 @@ from .damoulas2009_classifiers import (
     rows_of_combination,
 )
 from .data import absence
-from .study import Study, Task, described
+from .study import RECIPES, Study, Task, described
 
 COLUMN = "digits"
-#: The paper's names of the feature spaces, and the names of the views.
-SPACES = {"FR": "fou", "KL": "kar", "PX": "pix", "ZM": "zer"}
+SPACES = RECIPES["damoulas2009"]["digits"]
 #: Rules whose bound has several maxima.
 SEVERAL = ("Bin", "WSum")
 #: Number of objects of a class in each of the two parts.
 SIZE = 20
 #: Recipe that also starts from each space alone.
-HIGHEST = RECIPE | {"algorithm": {**cast(dict, RECIPE["algorithm"]), "starts": 5}}
+HIGHEST = RECIPE | {"algorithm": {**RECIPE["algorithm"], "starts": 5}}
 GIBBS = {
     "engine": "Gibbs",
     "prior": PRIOR,

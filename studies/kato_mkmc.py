@@ -38,27 +38,10 @@ from kernelzoo.models import MutualKernelCompletion
 
 from .data import absence
 from .kato_problems import Problem, problem, training_part
-from .study import Study, Task, described
+from .study import RECIPES, Study, Task, described
 
 #: Completion methods with their settings.
-METHODS: dict[str, dict[str, Any]] = {
-    "zero": {"by": "imputation", "lam": 0.1, "method": "zero"},
-    "mean": {"by": "imputation", "lam": 0.1, "method": "mean"},
-    "EM": {"by": "EM", "lam": 0.1, "engine": {}},
-    "EM as printed": {
-        "by": "EM",
-        "lam": 0.001,
-        "engine": {"start": "zero", "memory": 0, "max_iterations": 100},
-    },
-    "Gibbs": {
-        "by": "Gibbs",
-        "lam": 0.1,
-        "jitter": 1e-4,
-        "fit": {"draws": 5000, "tune": 300, "chains": 1},
-        "entries": 50,
-        "level": 0.9,
-    },
-}
+METHODS: dict[str, dict[str, Any]] = RECIPES["kato_mkmc"]["methods"]
 PLAIN = tuple(name for name, recipe in METHODS.items() if recipe["by"] != "Gibbs")
 MATRIX = "M"
 PARTS = {"small": 0.2, "large": 0.43}
@@ -168,38 +151,20 @@ class Column(NamedTuple):
     """A data set of the studies, with its ratios and numbers of repetitions."""
 
     data: str
-    kernels: tuple[str, ...]
-    ratios: tuple[int, ...]
+    kernels: list[str]
+    ratios: list[int]
     splits: int
-    gibbs_ratios: tuple[int, ...]
+    gibbs_ratios: list[int]
     gibbs_splits: int
 
 
-_SPACES = ("Composition", "Secondary", "Hydrophobicity", "Volume", "Polarity", "Polarizability")
+#: By name; copies of a row are numbered.
 COLUMNS: dict[str, Column] = {
-    "mfeat": Column(
-        "mfeat",
-        ("fou", "fac", "kar", "pix", "zer", "mor"),
-        (10, 20, 30, 40, 50, 60, 70, 80),
-        30,
-        (20, 50, 80),
-        3,
-    ),
-    "digits200": Column(
-        "kernels_digits200", tuple(f"K{k}" for k in range(6)), (20, 50, 80), 30, (50,), 2
-    ),
-    "protein fold": Column(
-        "protein_fold",
-        (*_SPACES, "L1", "L4", "L14", "L30", "SWblosum62", "SWpam50"),
-        (20, 50, 80),
-        30,
-        (50,),
-        1,
-    ),
-    # Without labels there are no classifiers.
-    **{
-        f"embryo {i + 1}": Column("kernels_embryo", (), (10, 20, 30), 1, (20,), 1) for i in range(5)
-    },
+    f"{name} {i + 1}" if "copies" in row else name: Column(
+        **{key: value for key, value in row.items() if key != "copies"}
+    )
+    for name, row in RECIPES["kato_mkmc"]["columns"].items()
+    for i in range(row.get("copies", 1))
 }
 
 

@@ -36,6 +36,8 @@ __all__ = ["Published", "Report", "Study", "Task", "described", "printed", "run_
 FOLDER = Path(__file__).parent
 #: Titles, sizes and notes of the studies.
 DESCRIPTIONS = tomllib.loads((FOLDER / "studies.toml").read_text(encoding="utf-8"))
+#: Settings of the studies, by module.
+RECIPES = tomllib.loads((FOLDER / "recipes.toml").read_text(encoding="utf-8"))
 #: Level of the test, and least number of splits for a verdict.
 LEVEL, FEWEST = 0.01, 5
 

@@ -31,36 +31,16 @@ from kernelzoo.inference.mutual_completion import ideal_kernel
 from kernelzoo.models import DiagonalWishartCompletion, WishartCompletion
 
 from .data import absence, objects
-from .study import Study, Task, described, printed
+from .study import RECIPES, Study, Task, described, printed
 
 PUBLISHED = printed("zhang2004-table1")
 
-#: Ionosphere has two equal rows: A is singular without a jitter.
-SMALL: dict[str, Any] = {
-    "beta": 2.5,
-    "test_size": 0.4,
-    "standardize": True,
-    "classes": None,
-    "jitter": 1e-8,
-}
-USPS = {
-    "beta": "mean distance",
-    "test_size": 0.01,
-    "standardize": False,
-    "classes": ["1", "2", "3", "4"],
-    "jitter": 1e-8,
-}
-#: USPS as the paper describes it, and as its numbers imply.
-USPS_DIVIDED = "usps, 1 % for training"
+RECIPE = RECIPES["zhang2004"]
 DATA: dict[str, dict[str, Any]] = {
-    "ionosphere": SMALL,
-    "wine": SMALL,
-    "usps": USPS,
-    USPS_DIVIDED: USPS | {"name": "usps", "test_size": 0.99, "beta": "mean squared distance"},
+    column: {"classes": None} | row for column, row in RECIPE["data"].items()
 }
-
-CHAIN = {"draws": 1000, "tune": 1000, "eta": 3.0, "zeta": 0.5, "alpha": 1.2}
-BASELINES = {"C": 300.0, "ridges": [1e-1, 1e-2, 1e-3, 1e-4], "folds": 5}
+SMALL = DATA["wine"]
+CHAIN, BASELINES = RECIPE["chain"], RECIPE["baselines"]
 
 
 @dataclass(frozen=True)

@@ -42,40 +42,21 @@ from kernelzoo.models import WishartCompletion
 from kernelzoo.models.kernels import Kernels, gaussian, linear, polynomial
 
 from .data import absence, objects
-from .study import Study, Task, described, printed
+from .study import RECIPES, Study, Task, described, printed
 
 type _Recipe = Mapping[str, Any]
 type _Forms = Mapping[str, Sequence[Any]]
 
 #: The four numbers of a kernel in a table, in the paper's order.
-MEASURES = (
-    "target alignment",
-    "target accuracy",
-    "input alignment",
-    "input accuracy",
-)
+MEASURES = ("target alignment", "target accuracy", "input alignment", "input accuracy")
 
-#: Kernels by name: form and arguments; for a Gaussian kernel the sigma^2 of eq (16).
-TYPES: _Forms = {
-    "Gaussian": ["gaussian", 0.75],
-    "polynomial": ["polynomial", 2],
-    "linear": ["linear"],
-}
-WIDTHS: _Forms = {f"variance {v:.2f}": ["gaussian", v] for v in (0.5, 0.75, 1.0, 1.25, 1.5)}
-
-#: The paper's eps before and after matching.
-_BEFORE = {"jitter": 0.01, "jitter_first": True}
-_AFTER = {"jitter": 0.05, "jitter_first": False}
+RECIPE = RECIPES["zhang_mixture"]
+#: Kernels by name: form and arguments.
+TYPES: _Forms = RECIPE["types"]
+WIDTHS: _Forms = RECIPE["widths"]
 #: Recipe by data set: for Tables 1 and 2, and for Table 3.
-DATA_1: dict[str, _Recipe] = {
-    "breast_cancer": {"standardize": True} | _AFTER,
-    "ionosphere": {"standardize": False} | _BEFORE,
-    "soybean_small": {"standardize": False} | _AFTER,
-    "wine": {"standardize": True} | _AFTER,
-    "sonar": {"standardize": False} | _BEFORE,
-    "iris_uci": {"standardize": True} | _AFTER,
-}
-DATA_3 = DATA_1 | {"sonar": {"standardize": False} | _AFTER}
+DATA_1: dict[str, _Recipe] = RECIPE["data"]
+DATA_3 = DATA_1 | RECIPE["table_3"]
 #: Data sets of Table 3.
 FIVE_WIDTHS = ("breast_cancer", "ionosphere", "sonar")
 
