@@ -46,6 +46,7 @@ class KernelReader(BaseEstimator):
     blocks: Any
     normalize: Any
     standardize: bool
+    feature_names_in_: np.ndarray
 
     def _fit_kernels(
         self, X: Any, order: pd.Index | None = None, kernels: Kernels | None = None
@@ -136,7 +137,8 @@ class KernelReader(BaseEstimator):
             requirement = "None, because X names its blocks"
             raise argument_error("blocks", owner, requirement, repr(self.blocks))
         if reset:
-            vars(self).pop("feature_names_in_", None)
+            if hasattr(self, "feature_names_in_"):
+                del self.feature_names_in_
             widths = [np.shape(table)[1:2] for table in tables.values()]
             self.n_features_in_ = sum(int(width[0]) for width in widths if width)
         return tables

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import api
 import cards
-import costs
 import gallery
 import measured
 import papers
@@ -17,7 +16,7 @@ GENERATED = ("api", "cards", "gallery", "generated", "papers")
 def write(docs: Path) -> None:
     """Write all generated pages; files that did not change keep their time."""
     wanted: dict[str, str | bytes] = {}
-    for room in (api, cards, measured, costs, papers, gallery):
+    for room in (api, cards, measured, papers, gallery):
         wanted |= room.pages()
     for folder in GENERATED:
         for path in (docs / folder).rglob("*"):
