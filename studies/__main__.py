@@ -6,9 +6,10 @@
 import argparse
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -83,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.name == "demo":
         demo.run(options.out, options.seed, console)
         return 0
-    client = nullcontext()
+    client: AbstractContextManager[Any] = nullcontext()
     if options.cluster is not None:
         from distributed import Client
 

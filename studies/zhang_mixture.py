@@ -51,7 +51,7 @@ type _Forms = Mapping[str, Sequence[Any]]
 MEASURES = ("target alignment", "target accuracy", "input alignment", "input accuracy")
 
 RECIPE = RECIPES["zhang_mixture"]
-#: Kernels by name: form and arguments.
+#: Kernels by name: form and arguments; for a Gaussian kernel the sigma^2 of eq (16).
 TYPES: _Forms = RECIPE["types"]
 WIDTHS: _Forms = RECIPE["widths"]
 #: Recipe by data set: for Tables 1 and 2, and for Table 3.

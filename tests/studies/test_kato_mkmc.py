@@ -165,7 +165,7 @@ def test_reproduce_writes_the_table(small, studies, monkeypatch, tmp_path):
     monkeypatch.setitem(STUDIES, study.name, lambda: study)
     console = Console(file=StringIO(), width=200)
     reproduce(study.name, tmp_path, console, splits=1)
-    assert "/kato, " in console.file.getvalue()
+    assert "/kato" in console.file.getvalue()
     assert {path.name for path in tmp_path.glob("[!.]*")} == {
         *(f"kato-figure4.{ending}" for ending in ("csv", "md")),
         "kato",

@@ -141,7 +141,7 @@ def test_kills_at_random_moments_change_nothing(tmp_path):
 SCRIPT = """
 import sys
 from pathlib import Path
-sys.path.insert(0, {folder!r})
+sys.path[:0] = {folders!r}
 import test_study
 from studies.study import run_study
 report = run_study(test_study.a_study(pause=0.15), Path({out!r}), jobs={jobs}, progressbar=False)
@@ -153,7 +153,8 @@ sys.exit(3 if report.interrupted else 0)
     ("jobs", "stop", "code"), [(2, signal.SIGKILL, -signal.SIGKILL), (1, signal.SIGINT, 3)]
 )
 def test_a_stopped_program_leaves_finished_units(tmp_path, jobs, stop, code):
-    script = SCRIPT.format(folder=os.path.dirname(__file__), out=str(tmp_path / "out"), jobs=jobs)
+    folders = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
+    script = SCRIPT.format(folders=folders, out=str(tmp_path / "out"), jobs=jobs)
     process = subprocess.Popen([sys.executable, "-c", script], start_new_session=True)
     while len(units(tmp_path / "out")) < 4 and process.poll() is None:
         time.sleep(0.02)
