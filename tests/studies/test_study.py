@@ -12,6 +12,7 @@ import time
 from contextlib import suppress
 from dataclasses import replace
 from io import StringIO
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
