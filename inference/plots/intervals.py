@@ -83,9 +83,9 @@ def plot_engines(
         title = f"{variable} ({', '.join(map(str, _dims_of(first[variable])))})"
         if len(shown) < len(labels):
             title += f", {len(shown)} of {len(labels)}"
-        rows = {name: summary(each[:, shown]) for name, each in values.items()}
+        rows = {name: _summary(each[:, shown]) for name, each in values.items()}
         panels[title] = [labels[i] for i in shown], rows
-    return draw_rows(panels, legend_labels(named), described("value"))
+    return _draw_rows(panels, legend_labels(named), _axis_label("value"))
 
 
 def plot_weights(results: DataTree | Mapping[str, DataTree], *, kind: str = "forest") -> NDArray:
@@ -128,26 +128,27 @@ def plot_weights(results: DataTree | Mapping[str, DataTree], *, kind: str = "for
     selected = {np.issubdtype(array.dtype, np.integer) for array in draws.values()}
     if len(selected) > 1:
         raise argument_error("results", owner, "all selections or all weights", "some of each")
+    are_selections = selected.pop()
     sums = all(np.allclose(array.sum("kernel"), 1) for array in draws.values())
     if kind == "simplex":
         if len(labels) != 3:
             rule = "'forest' unless there are three kernels"
             raise argument_error("kind", owner, rule, f"{len(labels)}")
-        if selected.pop() or not sums:
+        if are_selections or not sums:
             raise argument_error("kind", owner, "'forest' unless weights sum to 1", repr(kind))
         return _draw_simplex(labels, values, legend_labels(named))
-    rows = {name: summary(each) for name, each in values.items()}
-    axis = described("weight")
-    if selected.pop():
+    rows = {name: _summary(each) for name, each in values.items()}
+    axis = _axis_label("weight")
+    if are_selections:
         for name, tree in named.items():
             found = inclusion(tree)
             p, error = found["probability"].to_numpy().ravel(), found["mcse"].to_numpy().ravel()
             rows[name] = p, [np.stack([p - 2 * error, p + 2 * error], axis=1).clip(0, 1)]
         axis = "P(beta = 1), with 2 Monte Carlo standard errors"
-    axes = draw_rows({"Weights of the kernels": (labels, rows)}, legend_labels(named), axis)
+    axes = _draw_rows({"Weights of the kernels": (labels, rows)}, legend_labels(named), axis)
     if sums:
         axes[0].axvline(1 / n_kernels, color=GREY, linestyle=":", zorder=0)
-    if sums or "P(" in axis:
+    if sums or are_selections:
         axes[0].set_xlim(-0.02, 1.02)
     return axes
 
@@ -174,7 +175,7 @@ def _in_rows(
     Raise unless all engines have the same elements.
     """
     first = next(each for each in draws.values() if each is not None)
-    dims, labels, values = _dims_of(first), [], {}
+    dims, values = _dims_of(first), {}
     for name, each in draws.items():
         try:
             if each is None:
@@ -190,7 +191,7 @@ def _in_rows(
     return labels, values
 
 
-def summary(draws: NDArray) -> Rows:
+def _summary(draws: NDArray) -> Rows:
     """Mean, and the intervals of ArviZ's ``rcParams``, of draws (sample, row)."""
     interval, _ = INTERVALS[az.rcParams["stats.ci_kind"]]
     ends = [interval(draws, prob=p, axis=0).reshape(-1, 2) for p in _probabilities()]
@@ -202,14 +203,14 @@ def _probabilities() -> tuple[float, float]:
     return 0.5 if wide > 0.5 else wide / 2, wide
 
 
-def described(value: str) -> str:
+def _axis_label(value: str) -> str:
     """Label of the axis: what the points and lines are."""
     inner, outer = (f"{100 * p:g} %" for p in _probabilities())
     _, kind = INTERVALS[az.rcParams["stats.ci_kind"]]
     return f"{value} (mean, {inner} and {outer} {kind} intervals)"
 
 
-def draw_rows(
+def _draw_rows(
     panels: Mapping[str, tuple[Sequence[str], Mapping[str, Rows]]],
     legend: Mapping[str, str],
     label: str,
