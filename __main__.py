@@ -35,36 +35,23 @@ WIDTH = 160
 
 
 def list_engines(options: argparse.Namespace, console: Console) -> None:
-    """Print which engines apply to which model, on each model's smallest example.
-
-    With a model, also print why other engines do not apply.
-    """
-    models = {model.__name__: model for model in MODELS}
-    if options.model is None and not options.settings:
-        console.print(_overview())
-        console.print(
-            "engines MODEL says why engines do not apply; --settings adds their settings."
-        )
-        return
-    names = models if options.model is None else [options.model]
-    for name in names:
-        example = models[check_name(name, models, "MODEL", "engines")].example()
+    """Print which engines apply to each model's example; for one model, why others do not."""
+    if options.model is not None:
+        models = {model.__name__: model for model in MODELS}
+        example = models[check_name(options.model, models, "MODEL", "engines")].example()
         table = engines(example)
-        left_out = [] if options.settings else ["settings"]
-        console.print(EngineTable(table.title, table.frame.drop(columns=left_out)))
-
-
-def _overview() -> Table:
-    """Table of the engines that apply, one row per model, which fits on one screen."""
+        console.print(EngineTable(table.title, table.frame.drop(columns="settings")))
+        return
     table = Table("model", "engines that apply")
     for model in MODELS:
         able = engines(model.example()).frame.query("applies != 'no'").index
         table.add_row(model.__name__, ", ".join(able))
-    return table
+    console.print(table)
+    console.print("engines MODEL says why engines do not apply.")
 
 
 def fit_data(options: argparse.Namespace, console: Console) -> None:
-    """Fit a data set and score it on held-out objects.
+    """Fit a data set, score it on held-out objects, and write result and predictions.
 
     The kernels are the data set's Gram matrices and three standard kernels of its features.
     """
@@ -72,30 +59,21 @@ def fit_data(options: argparse.Namespace, console: Console) -> None:
     data = data_set.split(test_size=options.test_size, seed=options.seed)
     kernels = kernels_for(data_set)
     model = MultinomialProbit(kernels(data.X_train), data.y_train)
-    result = fit(
-        model,
-        options.engine,
-        draws=options.draws,
-        tune=options.tune,
-        chains=options.chains,
-        random_seed=options.seed,
-    )
+    sampling = {name: getattr(options, name) for name in ("draws", "tune", "chains")}
+    result = fit(model, options.engine, random_seed=options.seed, **sampling)
     options.out.mkdir(parents=True, exist_ok=True)
     stem = options.out / f"{options.data}-{result.attrs['engine'].lower()}"
     # HDF5 does not write to a file that a notebook has open, and the fit would be lost.
     partial = Path(f"{stem}.nc.{os.getpid()}")
     result.to_netcdf(partial)
     partial.replace(f"{stem}.nc")
-    test_kernels = kernels(data.X_test, data.X_train)
-    table = predict(model, result, test_kernels)["probability"].to_pandas()
+    new = kernels(data.X_test, data.X_train)
+    table = predict(model, result, new)["probability"].to_pandas()
     table.insert(0, "true", data.y_test)
     table.to_csv(f"{stem}-predictions.csv")
     # Printed last: an output that is full or has no reader raises.
     comparison = compare_engines(
-        {result.attrs["engine"]: result},
-        model=model,
-        kernels_new=test_kernels,
-        labels_new=data.y_test,
+        {result.attrs["engine"]: result}, model=model, kernels_new=new, labels_new=data.y_test
     )
     console.print(comparison.engines.T.to_string(), markup=False, highlight=False)
     console.print(f"written: {stem}.nc, {stem}-predictions.csv")
@@ -123,18 +101,13 @@ def parser() -> argparse.ArgumentParser:
 
     command = commands.add_parser("engines", help="which engine applies to which model")
     command.add_argument("model", nargs="?", metavar="MODEL", help="default: every model")
-    command.add_argument(
-        "--settings", action="store_true", help="show the settings of every engine in the tables"
-    )
     command.set_defaults(function=list_engines)
 
     command = commands.add_parser("fit", help="fit a data set and score it on held-out objects")
     command.add_argument("data", metavar="DATA", help=", ".join(datasets.names()))
     command.add_argument("--engine", default="vb", help="name of an engine (default: vb)")
-    command.add_argument("--draws", type=int, default=1000)
-    command.add_argument("--tune", type=int, default=1000)
-    command.add_argument("--chains", type=int, default=4)
-    command.add_argument("--seed", type=int, default=1)
+    for name, default in {"draws": 1000, "tune": 1000, "chains": 4, "seed": 1}.items():
+        command.add_argument(f"--{name}", type=int, default=default)
     command.add_argument("--test-size", type=float, default=0.3)
     command.add_argument("--out", type=Path, default=Path("results"), help="folder for the output")
     command.set_defaults(function=fit_data)

@@ -72,17 +72,7 @@ type Fraction = Annotated[float, Rule("between 0 and 1", lambda x: 0 < number_or
 
 
 def argument_error(argument: str, owner: str, requirement: str, got: str) -> ValueError:
-    """Return the error for an invalid argument.
-
-    Parameters
-    ----------
-    argument, owner : str
-        Name of the argument, and of the class or function that takes it.
-    requirement : str
-        Completes "must be ...", without a full stop.
-    got : str
-        Description of the value given, without a full stop.
-    """
+    """Return the error for an invalid argument; `requirement` completes "must be ..."."""
     return ValueError(f"The '{argument}' argument of {owner} must be {requirement}. Got {got}.")
 
 
@@ -96,12 +86,11 @@ def number_or_nan(value: object) -> float:
         return np.inf
 
 
-def check_positive(value: float, argument: str, owner: str, *, finite: bool = True) -> float:
-    """Return `value` as a float, or raise unless it is positive and, if `finite`, finite."""
+def check_positive(value: float, argument: str, owner: str) -> float:
+    """Return `value` as a float, or raise unless it is positive and finite."""
     number = number_or_nan(value)
-    if not (number > 0 and (np.isfinite(number) or not finite)):
-        required = "a finite number above 0" if finite else "a number above 0"
-        raise argument_error(argument, owner, required, repr(value))
+    if not 0 < number < np.inf:
+        raise argument_error(argument, owner, "a finite number above 0", repr(value))
     return number
 
 
@@ -118,17 +107,9 @@ def check_arguments(
 ) -> None:
     """Raise ValueError unless arguments are of the types that a function's annotations name.
 
-    Flags, None, choices (Literal), `Count`, `CountOrZero`, `Positive`, `PositiveOrZero`,
-    `PositiveOrInf` and `Fraction` are checked, alone or in unions of them; arguments of other types
-    pass.
-
-    Parameters
-    ----------
-    function : callable or class
-    given : mapping of str to object
-        Arguments by name, such as ``locals()`` in a function's first line.
-    owner : str, optional
-        For the message; by default the name of the function, or the class of a constructor.
+    Flags, None, choices (Literal) and the types above are checked, alone or in unions of them;
+    arguments of other types pass. `given` are arguments by name, such as ``locals()`` in a
+    function's first line. The default `owner` is the function, or the class of a constructor.
     """
     for name, hint in get_type_hints(function, include_extras=True).items():
         rules = list(map(_rule, _alternatives(hint))) if name in given else []
@@ -190,20 +171,10 @@ def check_count(value: int, argument: str, owner: str, *, least: int = 1) -> int
 
 
 def integer_seed(seed: Seed, argument: str, owner: str) -> int:
-    """Return a seed in any form as the integer that repeats the run.
+    """Return a seed in any form as the integer that repeats the run, or raise.
 
-    Parameters
-    ----------
-    seed : int, SeedSequence, Generator or None
-        An integer from 0 to 2**32 - 1 is returned. A larger one, which some samplers and files do
-        not take, and a SeedSequence always give the same integer. A Generator draws one and
-        advances, so that the next call gets another. None takes fresh entropy from the operating
-        system.
-
-    Raises
-    ------
-    ValueError
-        For a negative integer, and anything else.
+    An integer of 2**32 or more, which some samplers and files do not take, and a SeedSequence
+    always give the same integer. A Generator draws one and advances. None takes fresh entropy.
     """
     if seed is None:
         seed = np.random.SeedSequence()
@@ -287,8 +258,8 @@ def check_finite(
 ) -> None:
     """Raise unless every entry of a numeric array is finite; the message locates the first bad one.
 
-    `labels` are those of each axis, if they have any. Of `similarities` (..., row, column) it also
-    names the rows that have none, and what completes them. Costs one pass over the array.
+    `labels` are those of each axis. Of `similarities` (..., row, column) the message names the rows
+    that have none, and what completes them.
     """
     bad = ~np.isfinite(array)
     if bad.any():
@@ -309,15 +280,7 @@ def check_finite(
 
 
 def check_probabilities(p: NDArray, objects: Sequence[Hashable], argument: str, owner: str) -> None:
-    """Raise unless each row is a probability vector; the message names the first object that fails.
-
-    Parameters
-    ----------
-    p : ndarray of shape (N, C)
-        Class probabilities; NaN is refused.
-    objects : sequence of length N
-        Ids of the objects, for the message.
-    """
+    """Raise unless each row of p (N, C) is a probability vector; the message names an object."""
     total, smallest = p.sum(axis=1), p.min(axis=1)
     bad = ~((smallest >= 0) & (np.abs(total - 1) <= OFF_ONE))
     if bad.any():
@@ -396,14 +359,7 @@ def check_undated(values: Any, argument: str, owner: str) -> None:
 
 
 def check_real(values: object, argument: str, owner: str) -> NDArray[np.float64]:
-    """Return an array-like of real numbers as floats; NaN and infinity pass.
-
-    Raises
-    ------
-    ValueError
-        For masked entries, strings, booleans and complex numbers, even if the imaginary part is
-        zero.
-    """
+    """Return real numbers as floats, NaN and infinity too; raise for anything else, even x + 0i."""
     check_unmasked(values, argument, owner)
     array = np.asarray(values)
     numbers = array.dtype.kind in "iuf" or (
@@ -419,19 +375,7 @@ def check_real(values: object, argument: str, owner: str) -> NDArray[np.float64]
 def check_square_symmetric(
     matrix: NDArray, argument: str, owner: str, *, tolerance: float = ROUNDING
 ) -> None:
-    """Raise unless `matrix` is square and symmetric.
-
-    Parameters
-    ----------
-    matrix : ndarray of shape (N, N)
-        Finite.
-    tolerance : float, default=1e-8
-        Largest asymmetry allowed, relative to the largest absolute entry.
-
-    Notes
-    -----
-    Costs O(N^2).
-    """
+    """Raise unless a matrix is square and symmetric, up to `tolerance` times its largest entry."""
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         raise argument_error(argument, owner, "a square matrix", f"shape {matrix.shape}")
     gap = np.abs(matrix - matrix.T)
@@ -447,21 +391,10 @@ def check_square_symmetric(
 
 
 def check_psd(matrix: NDArray, argument: str, owner: str, *, tolerance: float = ROUNDING) -> None:
-    """Raise unless a symmetric matrix is positive semidefinite up to rounding.
+    """Raise unless a symmetric matrix is positive semidefinite up to rounding, in O(N^3 / 3).
 
-    Parameters
-    ----------
-    matrix : ndarray of shape (N, N)
-        Symmetric and finite.
-    tolerance : float, default=1e-8
-        Most negative eigenvalue allowed, relative to the largest diagonal entry. A Gram matrix of
-        low rank (a linear kernel with fewer features than objects) has zero eigenvalues that
-        rounding makes slightly negative; it passes.
-
-    Notes
-    -----
-    Costs one Cholesky factorisation of the shifted matrix, O(N^3 / 3); the smallest eigenvalue is
-    computed only for the message.
+    `tolerance` times the largest diagonal entry is the most negative eigenvalue allowed: rounding
+    makes zero eigenvalues of a Gram matrix of low rank slightly negative.
     """
     diagonal = np.diagonal(matrix)
     # The largest diagonal entry bounds every entry of a positive semidefinite matrix, so rounding
@@ -491,29 +424,10 @@ def check_labels(
     classes: Sequence | NDArray | None = None,
     n_objects: int | None = None,
 ) -> tuple[NDArray[np.int64], NDArray]:
-    """Encode class labels as integers.
+    """Return the codes (N,), 0 to C - 1, and the classes (C,) of labels that can be classes.
 
-    Parameters
-    ----------
-    labels : array-like of shape (N,)
-        One number or string per object.
-    classes : sequence of length C, optional
-        All classes, in the order of the codes; by default the distinct labels, sorted.  Classes
-        without objects are allowed, labels outside `classes` are not.
-    n_objects : int, optional
-        Required number of labels.
-
-    Returns
-    -------
-    codes : ndarray of int64, shape (N,)
-        Position of each label in `classes`, 0 to C - 1.
-    classes : ndarray of shape (C,)
-
-    Raises
-    ------
-    ValueError
-        If the labels are not one-dimensional, too many or too few, missing (NaN, None, masked), of
-        several types, not whole numbers, of one class only, or not among `classes`.
+    `classes`, in the order of the codes, are by default the distinct labels, sorted. Classes
+    without objects are allowed, labels outside `classes` are not.
     """
     check_unmasked(labels, argument, owner)
     # dtype=object keeps the types of a mixed list: NumPy would turn NaN and 1 into strings.
@@ -538,12 +452,18 @@ def check_labels(
     if given.dtype.kind in "OUSM":
         check_storable(list(given), argument, owner)
     if classes is None:
-        return _codes_of_sorted_classes(values, argument, owner)
+        distinct, codes = np.unique(values, return_inverse=True)
+        if len(distinct) < 2:
+            listed = ", ".join(map(repr, distinct.tolist())) or "none"
+            raise argument_error(
+                argument, owner, "labels of at least two classes", f"only {listed}"
+            )
+        return codes.astype(np.int64), distinct
     known = np.asarray(classes)
-    codes = {value: code for code, value in enumerate(known.tolist())}
-    if known.ndim != 1 or len(codes) != known.size or known.size < 2:
+    place = {value: code for code, value in enumerate(known.tolist())}
+    if known.ndim != 1 or len(place) != known.size or known.size < 2:
         raise argument_error("classes", owner, "at least two distinct classes", repr(classes))
-    unseen = sorted({repr(value) for value in values.tolist() if value not in codes})
+    unseen = sorted({repr(value) for value in values.tolist() if value not in place})
     if unseen:
         raise argument_error(
             argument,
@@ -551,7 +471,7 @@ def check_labels(
             f"among the classes {known.tolist()}",
             f"the unseen {'class' if len(unseen) == 1 else 'classes'} {', '.join(unseen)}",
         )
-    return np.array([codes[value] for value in values.tolist()], dtype=np.int64), known
+    return np.array([place[value] for value in values.tolist()], dtype=np.int64), known
 
 
 def _is_missing(value: object) -> bool:
@@ -591,30 +511,8 @@ def _is_whole(x: Number) -> bool:
     return isinstance(x, Real) and float(x).is_integer()
 
 
-def _codes_of_sorted_classes(
-    values: NDArray, argument: str, owner: str
-) -> tuple[NDArray[np.int64], NDArray]:
-    try:
-        distinct, codes = np.unique(values, return_inverse=True)
-    except TypeError:
-        kinds = " and ".join(sorted({type(value).__name__ for value in values.tolist()}))
-        raise argument_error(
-            argument,
-            owner,
-            "labels of one type, so that classes can be sorted",
-            kinds,
-        ) from None
-    if len(distinct) < 2:
-        listed = ", ".join(map(repr, distinct.tolist())) or "none"
-        raise argument_error(argument, owner, "labels of at least two classes", f"only {listed}")
-    return codes.astype(np.int64), distinct
-
-
 def check_targets(targets: ArrayLike, n_objects: int, owner: str) -> np.ndarray:
-    """Return targets as an array (obs,) or (obs, output).
-
-    Raises a ValueError unless there are `n_objects` rows of finite numbers.
-    """
+    """Return targets (obs,) or (obs, output), or raise unless they are finite and as many rows."""
     values = check_real(targets, "targets", owner)
     if values.ndim not in (1, 2) or len(values) != n_objects or not values.size:
         rule = f"{n_objects} numbers, one per object, or a table of {n_objects} rows (obs, output)"

@@ -19,8 +19,6 @@ from kernelzoo.models import MODELS
 
 from .record import table_of
 
-__all__ = ["cases", "first_and_second", "run"]
-
 # Settings of every fit: defaults, with fewer draws for long chains or ascents.
 SHORT: dict[str, object] = {"chains": 2, "tune": 100, "draws": 200, "cores": 1}
 RUNS: dict[str, dict[str, object]] = {

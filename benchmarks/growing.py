@@ -28,8 +28,6 @@ from kernelzoo.models.kernels import Kernels, basis_expansion
 
 from .record import quiet_fit, table_of
 
-__all__ = ["run"]
-
 OBJECTS = (10_000, 30_000, 100_000)
 SLOPE_OBJECTS = (10_000, 30_000, 100_000, 300_000, 1_000_000)
 NEW, CLASSES, DIMENSIONS = 2000, 10, 8

@@ -34,8 +34,6 @@ from kernelzoo.inference.engine import track
 
 from .record import table_of
 
-__all__ = ["run"]
-
 SPLITS = 5
 TEST_SIZE = 0.3
 OURS = "kernelzoo"
@@ -130,7 +128,8 @@ def scores(split: Split, seed: int) -> list[tuple[str, float, float, float, floa
 def measure(data: Dataset, bar: Any) -> pd.DataFrame:
     """Score every classifier on every split."""
     rows = []
-    for seed, split in enumerate(data.splits(SPLITS, test_size=TEST_SIZE, seed=0)):
+    for seed in range(SPLITS):
+        split = data.split(TEST_SIZE, seed=seed)
         with warnings.catch_warnings():
             # Only predictions are compared.
             warnings.simplefilter("ignore", UserWarning)

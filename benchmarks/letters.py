@@ -32,8 +32,6 @@ from kernelzoo.models.kernels import Kernels, gaussian
 
 from .record import quiet_fit, table_of
 
-__all__ = ["run"]
-
 NEW, WIDTHS, LANDMARKS = 0.2, (0.03, 0.1), (300, 1000)
 UPSILONS = (1.0, 10.0, 100.0, 1000.0, 10_000.0)
 ENGINE = VB(tolerance=1e-4, remaining=np.inf, starts=1)

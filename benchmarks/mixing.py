@@ -23,8 +23,6 @@ from kernelzoo.models.kernels import Theta, as_stack, gaussian, linear, polynomi
 
 from .record import quiet_fit, table_of
 
-__all__ = ["run"]
-
 DIGITS_A_CLASS = 20
 VIEWS = ("fou", "fac", "kar", "pix")
 CHAINS = 2

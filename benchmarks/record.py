@@ -17,8 +17,6 @@ from xarray import DataTree
 
 from kernelzoo.inference import ApproximationWarning, Engine, fit
 
-__all__ = ["RecordingConsole", "quiet_fit", "table_of", "write_record"]
-
 #: Libraries on which times depend.
 VERSIONED = ("kernelzoo", "pymc", "pytensor", "numpy", "scipy", "scikit-learn")
 
@@ -42,13 +40,7 @@ def table_of(title: str, names: Sequence[str], numbers: Sequence[str]) -> Table:
 
 
 class RecordingConsole(Console):
-    """Console that keeps the tables and lines that it prints.
-
-    Attributes
-    ----------
-    parts : list of dict
-        Tables with ``title``, ``columns`` and ``rows``, and lines with ``text``, in their order.
-    """
+    """Console that keeps the tables and lines that it prints."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)

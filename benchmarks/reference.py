@@ -23,8 +23,6 @@ from kernelzoo.models.kernels import as_stack
 
 from .record import quiet_fit, table_of
 
-__all__ = ["run"]
-
 OBJECTS, CLASSES, DIMENSIONS, FEATURES = 20_000, 3, 4, 20
 CHAINS: dict[str, Any] = {"chains": 2, "cores": 2}
 LONG = CHAINS | {"tune": 150, "draws": 600}

@@ -1,19 +1,17 @@
 """Data for examples, tests and benchmarks: ``load(name)``, ``names()``, ``table()``.
 
-Small data sets come with the package or with scikit-learn, or are generated.  The others are read
+Small data sets come with the package or with scikit-learn, or are generated. The others are read
 from the folder in the environment variable KERNELZOO_DATA or from the user's cache folder; if
-neither has the file and OpenML holds the same data, they are downloaded.  The checksum of a file is
+neither has the file and OpenML holds the same data, they are downloaded. The checksum of a file is
 verified each time.
 """
 
-from difflib import get_close_matches
-
 import pandas as pd
 
-from .catalogue import CATALOGUE
-from .dataset import Card, Dataset, Split
+from ..validation import check_name
+from .catalogue import read, where
+from .dataset import CATALOGUE, Card, Dataset, Split
 from .generators import balance_scale, cohort, neal_three_class, twonorm
-from .sources import Cached
 
 __all__ = [
     "Card",
@@ -45,7 +43,7 @@ def load(name: str) -> Dataset:
     Parameters
     ----------
     name : str
-        One of ``names()``.  The generators take their default arguments.
+        One of ``names()``. The generators take their default arguments.
 
     Returns
     -------
@@ -64,24 +62,7 @@ def load(name: str) -> Dataset:
     >>> data = kz.datasets.load("wine").split(test_size=0.3, seed=1)
     >>> data.X_train.shape
     """
-    if name not in CATALOGUE:
-        near = get_close_matches(str(name), CATALOGUE, n=1)
-        hint = f" (the nearest is {near[0]!r})" if near else ""
-        raise ValueError(
-            f"The 'name' argument of load must be one of {', '.join(map(repr, CATALOGUE))}. "
-            f"Got {name!r}{hint}."
-        )
-    entry = CATALOGUE[name]
-    contents = entry.read(name)
-    return Dataset(
-        name=name,
-        X=contents.X,
-        y=contents.y,
-        card=entry.card,
-        n_published_train=contents.n_published_train,
-        similarities=contents.similarities,
-        extras=contents.extras,
-    )
+    return read(check_name(name, CATALOGUE, "name", "load"))
 
 
 def table() -> pd.DataFrame:
@@ -91,17 +72,6 @@ def table() -> pd.DataFrame:
     --------
     >>> kz.datasets.table()
     """
-    return pd.DataFrame(
-        {
-            "objects": [entry.objects for entry in CATALOGUE.values()],
-            "features": [entry.features for entry in CATALOGUE.values()],
-            "classes": [entry.classes for entry in CATALOGUE.values()],
-            "where": [
-                entry.read.where if isinstance(entry.read, Cached) else "package"
-                for entry in CATALOGUE.values()
-            ],
-            "source": [entry.card.source for entry in CATALOGUE.values()],
-            "licence": [entry.card.licence for entry in CATALOGUE.values()],
-        },
-        index=pd.Index(CATALOGUE, name="name"),
-    )
+    rows = pd.DataFrame.from_dict(CATALOGUE, orient="index").rename_axis("name")
+    rows["where"] = [where(name) for name in CATALOGUE]
+    return rows[["objects", "features", "classes", "where", "source", "licence"]]

@@ -1,8 +1,10 @@
 """A data set with its description, and its splits into training and test parts."""
 
+import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from importlib.resources import files
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -10,7 +12,6 @@ from numpy.typing import NDArray
 
 from ..validation import (
     Count,
-    CountOrZero,
     Fraction,
     Seed,
     argument_error,
@@ -35,6 +36,18 @@ class Card:
     licence: str
 
 
+#: Descriptions of all data sets, and where each is read from.
+CATALOGUE: dict[str, Any] = tomllib.loads(
+    files(__package__).joinpath("catalogue.toml").read_text(encoding="utf-8")
+)
+
+
+def card_of(name: str) -> Card:
+    """Card of a data set of the catalogue."""
+    row = CATALOGUE[name]
+    return Card(row["description"], row["source"], row["licence"])
+
+
 @dataclass(frozen=True, eq=False)
 class Split:
     """A training and a test part.
@@ -42,7 +55,7 @@ class Split:
     Parameters
     ----------
     X_train, X_test : DataFrame, or dict of DataFrame by view
-        The index holds the objects' labels from the whole data set.  The columns of both parts of a
+        The index holds the objects' labels from the whole data set. The columns of both parts of a
         Gram matrix are the training objects.
     y_train, y_test : ndarray
 
@@ -70,11 +83,10 @@ class Dataset:
     y : ndarray of shape (N,) or None
         Class labels as the source spells them; None if the data set has no labels.
     card : Card
-        Description, source and licence, also available as ``dataset.description`` and so on.
     n_published_train : int, optional
         Size of the training part of the source's own division; it comes first.
     similarities : frozenset of str
-        Views that hold similarities to objects instead of features.  They are never standardised,
+        Views that hold similarities to objects instead of features. They are never standardised,
         and square ones are Gram matrices: a split divides their rows and columns.
     extras : mapping of str to ndarray
         Further arrays, explained in the description.
@@ -98,30 +110,9 @@ class Dataset:
         return f"Dataset({self.name!r}, X {shapes.get(self.name, shapes)})"
 
     @property
-    def description(self) -> str:
-        """Description of the data set."""
-        return self.card.description
-
-    @property
-    def source(self) -> str:
-        """Source of the data set."""
-        return self.card.source
-
-    @property
-    def licence(self) -> str:
-        """Licence of the data, as far as the source states it."""
-        return self.card.licence
-
-    @property
     def views(self) -> dict[str, pd.DataFrame]:
         """All views by name; a single table has the name of the data set."""
         return self.X if isinstance(self.X, dict) else {self.name: self.X}
-
-    @property
-    def feature_names(self) -> list[str] | dict[str, list[str]]:
-        """Names of the features, by view if there are several."""
-        names = {view: table.columns.astype(str).tolist() for view, table in self.views.items()}
-        return names if isinstance(self.X, dict) else names[self.name]
 
     def split(
         self,
@@ -129,7 +120,6 @@ class Dataset:
         *,
         seed: Seed,
         standardize: bool = True,
-        ddof: Literal[0, 1] = 0,
     ) -> Split:
         """Divide the objects at random, stratified by class.
 
@@ -141,10 +131,8 @@ class Dataset:
             The same integer gives the same division; a Generator advances with each call.
         standardize : bool, default=True
             Subtract the mean and divide by the standard deviation of the training part, feature by
-            feature, in both parts.  A feature that is constant in the training part is only
+            feature, in both parts. A feature that is constant in the training part is only
             shifted; similarities are not changed.
-        ddof : {0, 1}, default=0
-            The divisor of the variance is N - ddof: 0 as in scikit-learn, 1 as in MATLAB and R.
 
         Raises
         ------
@@ -182,28 +170,9 @@ class Dataset:
                 "such that every class can be in both parts",
                 f"{test_size!r}, which leaves class {absent[0]!r} out of the training part",
             )
-        return self._divide(np.sort(train), np.sort(test), standardize, ddof)
+        return self._divide(np.sort(train), np.sort(test), standardize)
 
-    def splits(
-        self,
-        n: CountOrZero,
-        test_size: Fraction = 0.3,
-        *,
-        seed: Seed = 0,
-        standardize: bool = True,
-        ddof: Literal[0, 1] = 0,
-    ) -> Iterator[Split]:
-        """Yield n divisions; number i is ``split(seed=seed + i)``, for the integer of the seed."""
-        check_arguments(Dataset.splits, locals())
-        first = integer_seed(seed, "seed", "splits")
-        return (
-            self.split(test_size, seed=first + i, standardize=standardize, ddof=ddof)
-            for i in range(n)
-        )
-
-    def folds(
-        self, n: Count = 10, *, seed: Seed, standardize: bool = True, ddof: Literal[0, 1] = 0
-    ) -> Iterator[Split]:
+    def folds(self, n: Count = 10, *, seed: Seed, standardize: bool = True) -> Iterator[Split]:
         """Yield the n divisions of a cross-validation: each object is in exactly one test part.
 
         Parameters
@@ -213,7 +182,7 @@ class Dataset:
         seed : int, SeedSequence, Generator or None
             The same integer gives the same folds; a Generator advances with each call. Folds are
             stratified by class; a class of fewer than `n` members is missing from some test parts.
-        standardize, ddof
+        standardize : bool, default=True
             As for `split`, with the means and standard deviations of each training part.
 
         Raises
@@ -238,9 +207,9 @@ class Dataset:
         positions = np.arange(len(y))
         for k in range(n):
             test = fold == k
-            yield self._divide(positions[~test], positions[test], standardize, ddof)
+            yield self._divide(positions[~test], positions[test], standardize)
 
-    def published_split(self, *, standardize: bool = True, ddof: Literal[0, 1] = 0) -> Split:
+    def published_split(self, *, standardize: bool = True) -> Split:
         """Divide the objects as the source does; arguments as for `split`.
 
         Raises
@@ -256,19 +225,19 @@ class Dataset:
             )
         positions = np.arange(len(y))
         train, test = np.split(positions, [self.n_published_train])
-        return self._divide(train, test, standardize, ddof)
+        return self._divide(train, test, standardize)
 
     def _labels(self, owner: str) -> NDArray:
         if self.y is None:
             raise ValueError(f"The data set {self.name!r} has no labels; {owner} needs them.")
         return self.y
 
-    def _divide(self, train: NDArray, test: NDArray, standardize: bool, ddof: int) -> Split:
+    def _divide(self, train: NDArray, test: NDArray, standardize: bool) -> Split:
         y = self._labels("split")
         parts = {
             view: _divide_similarities(table, train, test)
             if view in self.similarities
-            else _divide_features(table, train, test, standardize, ddof)
+            else _divide_features(table, train, test, standardize)
             for view, table in self.views.items()
         }
         X_train: Any = {view: part[0] for view, part in parts.items()}
@@ -286,12 +255,12 @@ def _divide_similarities(
 
 
 def _divide_features(
-    table: pd.DataFrame, train: NDArray, test: NDArray, standardize: bool, ddof: int
+    table: pd.DataFrame, train: NDArray, test: NDArray, standardize: bool
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     first, second = table.iloc[train], table.iloc[test]
     if not standardize:
         return first, second
-    mean, sd = first.mean(), first.std(ddof=ddof)
+    mean, sd = first.mean(), first.std(ddof=0)
     # The computed sd of a constant feature may differ from 0 by rounding.
     sd = sd.where(first.nunique() > 1, 1.0)
     return (first - mean) / sd, (second - mean) / sd

@@ -7,32 +7,8 @@ import pandas as pd
 from scipy.special import softmax
 
 from ..validation import Count, PositiveOrZero, Seed, check_arguments, integer_seed
-from .dataset import Card, Dataset
+from .dataset import Dataset, card_of
 
-CARDS = {
-    "balance_scale": Card(
-        "Side to which a balance tips, given weights and distances; no noise.",
-        "Made by its rule; Siegler (1976), UCI Machine Learning Repository, Balance Scale.",
-        "CC BY 4.0 (UCI Machine Learning Repository)",
-    ),
-    "twonorm": Card(
-        "Two spherical normal classes in 20 dimensions.",
-        "Made by its generator; Breiman (1996), technical report 460, UC Berkeley.",
-        "none needed: generated",
-    ),
-    "neal_three_class": Card(
-        "Three classes that depend on the first two of four noisy inputs.",
-        "Made by its generator; Neal (1998), Bayesian Statistics 6, 475-501.",
-        "none needed: generated",
-    ),
-    "cohort": Card(
-        "A simulated cohort: three classes, four blocks of measurements. clinical and expression "
-        "depend on the class, methylation repeats a part of expression, technical is noise. Extra: "
-        "probability, the class probabilities given the latent factors of the blocks.",
-        "Made by its generator, see kernelzoo.datasets.cohort.",
-        "none needed: generated",
-    ),
-}
 #: Features of the blocks of the cohort.
 COHORT_FEATURES = {"clinical": 12, "expression": 200, "methylation": 80, "technical": 50}
 #: Number of genes of the cohort that depend on the class; methylation averages over them.
@@ -61,14 +37,14 @@ def balance_scale() -> Dataset:
         name="balance_scale",
         X=pd.DataFrame(X, columns=names),
         y=np.array(["B", "L", "R"])[np.sign(torque).astype(int)],
-        card=CARDS["balance_scale"],
+        card=card_of("balance_scale"),
     )
 
 
 def twonorm(n: int = 7400, seed: Seed = 0) -> Dataset:
     """Two normal classes in 20 dimensions.
 
-    Class 0 ~ N(a 1, I), class 1 ~ N(-a 1, I), a = 2 / sqrt(20), with equal probability.  The best
+    Class 0 ~ N(a 1, I), class 1 ~ N(-a 1, I), a = 2 / sqrt(20), with equal probability. The best
     classifier is the sign of the sum of the features; its error is Phi(-2) = 2.28 %.
 
     Parameters
@@ -98,7 +74,7 @@ def twonorm(n: int = 7400, seed: Seed = 0) -> Dataset:
         name="twonorm",
         X=pd.DataFrame(X, columns=[f"x{d}" for d in range(1, 21)]),
         y=y,
-        card=CARDS["twonorm"],
+        card=card_of("twonorm"),
     )
 
 
@@ -106,11 +82,11 @@ def neal_three_class(n: Count = 400, seed: Seed = 0, noise: PositiveOrZero = 0.1
     """Neal's three classes, which depend on two of four inputs.
 
     Four inputs uniform on (0, 1) give the class: 0 if (x1, x2) is nearer than 0.35 to (0.4, 0.5),
-    else 1 if 0.8 x1 + 1.8 x2 < 0.6, else 2.  Then independent normal noise is added to all inputs.
+    else 1 if 0.8 x1 + 1.8 x2 < 0.6, else 2. Then independent normal noise is added to all inputs.
     X holds the noisy inputs.
 
-    The rule is that of Neal's own generator.  Damoulas and Girolami (section 4.1) describe class 0
-    as an ellipse centred at the origin, without its constants.  They use n = 400 and the features
+    The rule is that of Neal's own generator. Damoulas and Girolami (section 4.1) describe class 0
+    as an ellipse centred at the origin, without its constants. They use n = 400 and the features
     1, x1, x2, x1^2, x1 x2, x2^2.
 
     Parameters
@@ -144,7 +120,7 @@ def neal_three_class(n: Count = 400, seed: Seed = 0, noise: PositiveOrZero = 0.1
         name="neal_three_class",
         X=pd.DataFrame(clean + noise * rng.normal(size=(n, 4)), columns=["x1", "x2", "x3", "x4"]),
         y=np.where(near, 0, np.where(below, 1, 2)),
-        card=CARDS["neal_three_class"],
+        card=card_of("neal_three_class"),
     )
 
 
@@ -212,6 +188,6 @@ def cohort(n: Count = 200, seed: Seed = 0, separation: PositiveOrZero = 1.0) -> 
             for block, values in blocks.items()
         },
         y=y,
-        card=CARDS["cohort"],
+        card=card_of("cohort"),
         extras={"probability": softmax(score, axis=1)},
     )

@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import override
 from urllib.parse import unquote, urldefrag, urlsplit
 
-__all__ = ["Page", "main", "problems"]
-
 #: Attributes that a browser follows by itself, by element.
 LOADED = {"img": "src", "script": "src", "iframe": "src", "source": "src", "link": "href"}
 #: Relations of `link` that load nothing.
@@ -45,13 +43,7 @@ def _pages(site: Path) -> list[Path]:
 
 
 def problems(site: Path) -> Iterator[str]:
-    """Say which links of a site lead nowhere, and what comes from other hosts.
-
-    Parameters
-    ----------
-    site : Path
-        Folder of the built site.
-    """
+    """Say which links of a site lead nowhere, and what comes from other hosts."""
     pages = {p.resolve(): Page(p.read_text(encoding="utf-8")) for p in _pages(site)}
     for path, page in pages.items():
         where = path.relative_to(site.resolve())

@@ -22,7 +22,7 @@ extensions = [
     "mathml",
     "pages",
 ]
-exclude_patterns = ["_build", "extensions", "generated"]
+exclude_patterns = ["_build", "extensions", "generated", "measured"]
 nitpicky = False
 default_role = "py:obj"
 html_math_renderer = "mathml"

@@ -20,8 +20,6 @@ from references import REFERENCES, STATISTICS
 import kernelzoo as kz
 from kernelzoo.inference.engine.paper import identified
 
-__all__ = ["draw", "main"]
-
 #: Samplers in order of preference, and their draws per chain at the first try.
 SAMPLERS = {"Exact": 4_000, "Gibbs": 2_000, "NUTS": 1_000}
 CHAINS = 4
@@ -32,25 +30,7 @@ SEED = 1
 
 
 def draw(card: Card, draws: int | None = None) -> xr.DataTree:
-    """Draw the reference posterior of a card's example.
-
-    Parameters
-    ----------
-    card : Card
-    draws : int, optional
-        Draws per chain at the first try. Default: `SAMPLERS`.
-
-    Returns
-    -------
-    DataTree
-        Groups ``posterior``, `KEPT` draws per chain of the identified quantities, and ``summary``,
-        the statistics of all draws.
-
-    Raises
-    ------
-    RuntimeError
-        If the chains have not converged after `TRIES` tries, each twice as long as the last.
-    """
+    """Draw the reference posterior of a card's example."""
     model = card.make()
     able = set(kz.engines(model).frame.query("applies != 'no'").index)
     sampler = next(name for name in SAMPLERS if name in able)

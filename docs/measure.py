@@ -1,34 +1,43 @@
-"""Measure what engines cost and find on four problems; the site shows ``measured/engines.json``.
+"""Measure what engines cost and find on four problems; the site shows ``measured/engines.md``.
 
 ``python docs/measure.py`` runs for some minutes. Times are of one machine, in one run: compare
 those of one table with each other.
 """
 
-import json
 import platform
+import sys
 import warnings
-from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from rich.console import Console
 
 import kernelzoo as kz
 
-__all__ = ["main"]
+sys.path.append(str(Path(__file__).parent / "extensions"))
+from tables import markdown_table
 
-OUT = Path(__file__).parent / "measured" / "engines.json"
+OUT = Path(__file__).parent / "measured" / "engines.md"
 #: How the machine was used.
 WHERE = "one core a run, shared with other work"
-#: Figures of `kz.compare_engines` that the tables show.
-COLUMNS = ("seconds", "converged", "ess_per_second", "pareto_k", "accuracy", "log_score")
+#: Columns of `kz.compare_engines` in the tables, and how numbers are written.
+COLUMNS = {
+    "seconds": ".1f",
+    "draws": "",
+    "converged": "",
+    "ess_per_second": ".2g",
+    "pareto_k": ".2f",
+    "log_score": ".3f",
+}
 
 type Runs = dict[str, tuple[Any, dict[str, Any]]]
 
 
 def _wine() -> tuple[Any, Runs, dict[str, Any]]:
+    """Classes of wine, 53 training objects, 3 classes, 3 kernels."""
     data = kz.datasets.load("wine").split(test_size=0.7, seed=1)
     kernels = (kz.gaussian(1 / 13) | kz.linear() | kz.polynomial(2)).normalize("trace")
     model = kz.MultinomialProbit(kernels(data.X_train), data.y_train)
@@ -42,6 +51,7 @@ def _wine() -> tuple[Any, Runs, dict[str, Any]]:
 
 
 def _sonar() -> tuple[Any, Runs, dict[str, Any]]:
+    """Two classes of sonar echoes, 104 training objects, 3 kernels."""
     data = kz.datasets.load("sonar").split(test_size=0.5, seed=1)
     kernels = (kz.gaussian("median") | kz.linear() | kz.polynomial(2)).normalize("trace")
     model = kz.CompositeKernelClassification(kernels(data.X_train), data.y_train)
@@ -51,6 +61,7 @@ def _sonar() -> tuple[Any, Runs, dict[str, Any]]:
 
 
 def _completion() -> tuple[Any, Runs, dict[str, Any]]:
+    """Ionosphere, a kernel known for 70 objects and completed for 30."""
     data = kz.datasets.load("ionosphere").split(test_size=0.8, seed=1)
     X = np.vstack([np.asarray(data.X_train), np.asarray(data.X_test)[:30]])
     labels = np.asarray(data.y_train)
@@ -62,6 +73,7 @@ def _completion() -> tuple[Any, Runs, dict[str, Any]]:
 
 
 def _mutual() -> tuple[Any, Runs, dict[str, Any]]:
+    """50 irises, 3 kernels, each of which lacks some objects."""
     X = np.asarray(kz.datasets.load("iris").X)[::3]
     wide, cosine = kz.kernels.inverse_multiquadric("median"), kz.linear().normalize("unit")
     kernels = (kz.gaussian("median") | wide | cosine)(X)
@@ -75,18 +87,19 @@ def _mutual() -> tuple[Any, Runs, dict[str, Any]]:
 PROBLEMS = {"wine": _wine, "sonar": _sonar, "completion": _completion, "mutual": _mutual}
 
 
-def _weights(result: Any) -> Iterator[tuple[str, float, float]]:
-    """Mean and standard deviation of each kernel's weight."""
+def _weights(name: str, result: Any) -> str:
+    """Line with the mean and standard deviation of each kernel's weight, if they were drawn."""
     if "beta" not in result["posterior"]:
-        return
+        return ""
     beta = result["posterior"]["beta"]
     axes = [dim for dim in beta.dims if dim != "kernel"]
-    for kernel in beta["kernel"].values:
-        draws = beta.sel(kernel=kernel)
-        yield str(kernel), float(draws.mean(axes)), float(draws.std(axes))
+    moments = zip(beta["kernel"].values, beta.mean(axes), beta.std(axes), strict=True)
+    told = (f"{kernel} {float(mean):.2f} ± {float(sd):.2f}" for kernel, mean, sd in moments)
+    return f"- {name}: {', '.join(told)}"
 
 
-def _measure(name: str, console: Console) -> dict[str, Any]:
+def _measure(name: str, console: Console, source: str) -> str:
+    """Table of a problem's engines, and the weights of its kernels, in Markdown."""
     model, runs, scoring = PROBLEMS[name]()
     results = {}
     for label, (engine, options) in runs.items():
@@ -94,13 +107,17 @@ def _measure(name: str, console: Console) -> dict[str, Any]:
         options = {"cores": 1, "random_seed": 1, "progressbar": False} | options
         results[label] = kz.fit(model, engine, **options)
     engines = kz.compare_engines(results, **scoring).engines
-    rows = {
-        label: {column: row[column] for column in COLUMNS if column in row}
-        | {"draws": int(row["draws"]), "weights": list(_weights(results[label]))}
-        for label, row in engines.to_dict("index").items()
-    }
-    sizes = {dim: len(labels) for dim, labels in model.coords.items()}
-    return {"model": type(model).__name__, "sizes": sizes, "engines": rows}
+    # Columns that no engine fills say nothing.
+    shown = {c: f for c, f in COLUMNS.items() if c in engines and engines[c].notna().any()}
+    rows = [
+        (engine, *("" if pd.isna(row[c]) else format(row[c], f) for c, f in shown.items()))
+        for engine, row in engines.iterrows()
+    ]
+    heading = f"**`{type(model).__name__}`**. {PROBLEMS[name].__doc__}"
+    weights = [line for label, result in results.items() if (line := _weights(label, result))]
+    told = "Weights of the kernels, mean ± sd:\n\n" + "\n".join(weights) if weights else ""
+    parts = [heading, markdown_table(("engine", *shown), rows), source, told]
+    return "\n\n".join(filter(None, parts))
 
 
 def main() -> None:
@@ -109,14 +126,14 @@ def main() -> None:
     warnings.simplefilter("ignore")
     # A first fit compiles what later ones find in the cache.
     kz.fit(kz.MultinomialProbit.example(), "vb", progressbar=False)
-    measured = {
-        "machine": ", ".join((platform.machine(), platform.system(), WHERE)),
-        "versions": {name: version(name) for name in ("kernelzoo", "pymc", "numpy")},
-        "problems": {name: _measure(name, console) for name in PROBLEMS},
-    }
-    OUT.parent.mkdir(exist_ok=True)
-    text = json.dumps(measured, indent=1, default=float)
-    OUT.write_text(text.replace("NaN", "null") + "\n", encoding="utf-8")
+    versions = ", ".join(f"{name} {version(name)}" for name in ("kernelzoo", "pymc", "numpy"))
+    source = (
+        "Source: `docs/measured/engines.md`, written by `python docs/measure.py` "
+        f"({platform.machine()}, {platform.system()}, {WHERE}; {versions}). Compare times within a "
+        "table only."
+    )
+    told = "\n\n".join(_measure(name, console, source) for name in PROBLEMS)
+    OUT.write_text(told + "\n", encoding="utf-8")
     console.print(f"written: {OUT}")
 
 

@@ -5,12 +5,11 @@ normalisations from the training objects only, so that cross-validation does not
 """
 
 from .blocks import KernelBlocks
-from .classifiers import CompositeKernelClassifier, KernelProbitClassifier
+from .classifier import KernelProbitClassifier
 from .completer import KernelCompleter
 from .regressor import CompositeKernelRegressor
 
 __all__ = [
-    "CompositeKernelClassifier",
     "CompositeKernelRegressor",
     "KernelBlocks",
     "KernelCompleter",

@@ -1,14 +1,14 @@
 """Kernels of the blocks of features, with every constant from the training objects."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from copy import deepcopy
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import reduce, singledispatch
+from functools import reduce
 from operator import or_
-from typing import Any, Literal, Self, override
+from typing import Any, Self, override
 
 import numpy as np
 import pandas as pd
+from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import Tags
@@ -17,11 +17,10 @@ from xarray import DataArray
 
 from ..models.kernels import Kernels, gaussian, precomputed
 from ..models.kernels.base import Landmarks
-from ..models.kernels.features import Objects, feature_spaces
-from ..models.kernels.labels import as_frame, check_distinct, with_ids_of_columns
+from ..models.kernels.features import Objects, feature_spaces, labels_after
+from ..models.kernels.labels import as_frame, check_distinct, ids_along, with_ids_of_columns
 from ..models.kernels.learned import ParametricStack
 from ..models.kernels.normalization import NORMALIZATIONS
-from ..models.kernels.specification import Member
 from ..models.kernels.stack import PRECISION, precision_of
 from ..validation import (
     argument_error,
@@ -31,15 +30,13 @@ from ..validation import (
     check_undated,
     check_unmasked,
 )
-from .gaps import Gaps
-from .output import StackOutput
-from .reading import Tables, check_measured, check_names, ids_of, in_blocks, labelled, select
 
-__all__ = ["KernelBlocks", "KernelReader"]
+__all__ = ["KernelBlocks", "KernelReader", "ids_of", "in_blocks"]
 
 PRECOMPUTED = "precomputed"
-#: New objects whose kernels are computed at once.
-MANY = 10_000
+
+#: Tables by the name of their block; a single table without blocks has the name None.
+type Tables = dict[str | None, Any]
 
 
 class KernelReader(BaseEstimator):
@@ -49,8 +46,6 @@ class KernelReader(BaseEstimator):
     blocks: Any
     normalize: Any
     standardize: bool
-    _columns: Any
-    _kernels_given: bool
     feature_names_in_: np.ndarray
 
     def _fit_kernels(
@@ -65,51 +60,35 @@ class KernelReader(BaseEstimator):
         standardize = check_flag(self.standardize, "standardize", owner)
         tables = self._tables(X, reset=True)
         self._blocks_given = set(tables)
-        given = self.kernels if kernels is None else kernels
-        specification = specified(given, list(tables), owner)
+        specification = specified(self.kernels if kernels is None else kernels, [*tables], owner)
         self.specification_ = _normalized(specification, self.normalize, owner)
-        members = self.specification_.members
-        if len({member.base.is_kernel for member in members}) > 1:
-            required = (
-                "kernels only, or features only, such as kz.linear().landmarks(200) beside "
-                "kz.gaussian().landmarks(200)"
-            )
-            raise argument_error("kernels", owner, required, "both")
         grams = {b for b in tables if not self.specification_.grams.isdisjoint({None, b})}
         for block in grams:
             tables[block] = with_ids_of_columns(tables[block])
         order = ids_of(tables) if order is None else order
-        bound = [member.space for member in members if member.space is not None]
-        if None not in tables:
-            for space in bound:
-                check_name(space, map(str, tables), "kernels", owner)
-            if len(bound) == len(members):
-                tables = {block: tables[block] for block in tables if block in bound}
-        check_measured(tables, owner)
+        bound = {member.space for member in self.specification_.members}
+        if None not in bound:
+            # Blocks that no kernel uses may lack objects. An unknown one is refused below.
+            tables = {block: tables[block] for block in tables if block in bound} or tables
         objects = feature_spaces(_mapping(tables), order=order)
         grams &= objects.features.keys()
         for block in grams:
             objects = objects.with_gram(block, "X" if block is None else block)
-        rounding = max((precision_of(tables[block]) for block in grams), default=0.0)
         self._scalers = {
             # Arrays, whatever sklearn.set_config says.
             block: StandardScaler().set_output(transform="default").fit(values)
             for block, values in objects.features.items()
             if standardize and block not in grams
         }
-        self._training, self._rounding = self._scaled(objects), rounding
-        stack = self._training_kernels()
+        self._training = self._scaled(objects)
+        stack = self.specification_(self._training)
         table = stack.start if isinstance(stack, ParametricStack) else stack
         self.kernel_names_ = table["kernel"].to_numpy().astype(object)
-        told = {name: text for name, text in table.attrs.items() if name != PRECISION}
-        self._descriptions = {str(name): str(text) for name, text in told.items()}
-        return stack
-
-    def _training_kernels(self) -> DataArray | ParametricStack:
-        """Kernels of the training objects."""
-        stack = self.specification_(self._training)
-        if isinstance(stack, DataArray) and self._rounding:
-            stack.attrs[PRECISION] = self._rounding
+        self._descriptions = {str(name): str(text) for name, text in table.attrs.items()}
+        rounding = max((precision_of(tables[block]) for block in grams), default=0.0)
+        if isinstance(stack, DataArray) and rounding:
+            # Kernels in single precision may have a larger asymmetry and smaller eigenvalues.
+            stack.attrs[PRECISION] = rounding
         return stack
 
     def kernel_stack(self, X: Any) -> DataArray | ParametricStack:
@@ -127,33 +106,19 @@ class KernelReader(BaseEstimator):
             training object; otherwise with numbers.
         """
         check_is_fitted(self)
-        return self.specification_(_as_input(*self._new_objects(X)), self._training)
-
-    def _new_stacks(self, X: Any) -> Iterator[DataArray | ParametricStack]:
-        """Kernels of new objects, of so many of them at a time that they fit into memory."""
-        check_is_fitted(self)
-        new = feature_spaces(_as_input(*self._new_objects(X)), self._training)
-        for start in range(0, len(new.labels), MANY):
-            yield self.specification_(new.block(slice(start, start + MANY)), self._training)
-
-    def _new_objects(self, X: Any) -> tuple[Objects, bool]:
-        """Check and scale new objects; say whether kernels may have their ids."""
         tables = self._tables(X, reset=False)
-        self._check_blocks(tables, self._training.features)
+        self._check_blocks(tables)
         used = {block: t for block, t in tables.items() if block in self._training.features}
-        check_measured(used, type(self).__name__)
-        new = feature_spaces(_mapping(used), self._training, order=ids_of(X))
-        new = self._scaled(new)
-        ids = pd.Index(new.labels)
+        new = self._scaled(feature_spaces(_mapping(used), self._training, order=ids_of(X)))
+        ids, known = pd.Index(new.labels), self._training.labels
         # Under the ids of training objects the kernels would take new features for theirs.
-        distinct = ids.is_unique and set(ids).isdisjoint(self._training.labels.tolist())
-        return new, distinct and not new.numbered
+        if not ids.is_unique or ids.isin(known).any():
+            new = replace(new, labels=labels_after(known, len(ids)), numbered=True)
+        return self.specification_(new, self._training)
 
-    def _check_blocks(self, tables: Tables, used: Iterable[str | None]) -> None:
+    def _check_blocks(self, tables: Tables) -> None:
         """Raise unless new objects have the blocks used in training, and no unknown ones."""
-        missing = [block for block in used if block not in tables]
-        unknown = [block for block in tables if block not in self._blocks_given]
-        if not (missing or unknown):
+        if self._training.features.keys() <= tables.keys() <= self._blocks_given:
             return
         one = "one array or frame without block names"
         known, given = sorted(map(str, self._blocks_given)), sorted(map(str, tables))
@@ -163,112 +128,71 @@ class KernelReader(BaseEstimator):
         raise argument_error("X", type(self).__name__, required, got)
 
     def _tables(self, X: Any, *, reset: bool) -> Tables:
-        """Read the tables of all blocks; `reset` also records the names of the features."""
+        """Read the tables of all blocks; `reset` also records their features."""
         owner = type(self).__name__
-        if reset:
-            # New objects are read as the training objects were, whatever `set_params` does later.
-            self._columns, self._kernels_given = deepcopy(self.blocks), self._pairwise
         tables = in_blocks(X, owner)
         if tables is None:
             return self._tables_of_one(as_frame(X), reset)
-        if self._columns is not None:
+        if self.blocks is not None:
             requirement = "None, because X names its blocks"
-            raise argument_error("blocks", owner, requirement, repr(self._columns))
+            raise argument_error("blocks", owner, requirement, repr(self.blocks))
         if reset:
-            self._record_features(tables)
+            if hasattr(self, "feature_names_in_"):
+                del self.feature_names_in_
+            widths = [np.shape(table)[1:2] for table in tables.values()]
+            self.n_features_in_ = sum(int(width[0]) for width in widths if width)
         return tables
 
     def _tables_of_one(self, X: Any, reset: bool) -> Tables:
         """Tables of the blocks of one array or frame, after scikit-learn's checks."""
-        owner = type(self).__name__
+        owner, framed = type(self).__name__, isinstance(X, pd.DataFrame)
+        if self._pairwise and self.blocks is not None:
+            rule = "None for an array of kernels; a dict or a DataArray names them"
+            raise argument_error("blocks", owner, rule, repr(self.blocks))
         check_one_table(X, "X", owner)
         check_unmasked(X, "X", owner)
-        if self._columns is None or not isinstance(X, pd.DataFrame):
-            check_undated(X, "X", owner)
-        if isinstance(X, pd.DataFrame):
-            check_distinct(X.columns, "X", owner, "a frame with distinct names of columns")
-        given, kernels_given = self._columns, self._kernels_given
-        cut = given is not None and not kernels_given
-        precomputes = isinstance(self.kernels, Kernels) and None in self.kernels.grams
-        gaps = self._takes_gaps or kernels_given or precomputes
         # Columns in no block may hold anything.
-        checks: dict[str, Any] = (
-            {"skip_check_array": True}
-            if cut and isinstance(X, pd.DataFrame)
-            else {
-                # Of kernels with gaps, a later message says who completes them.
-                "ensure_all_finite": "allow-nan" if gaps else True,
-                # Kernels in single precision may have a larger asymmetry and smaller eigenvalues.
-                "dtype": [np.float64, np.float32] if kernels_given else np.float64,
-                "allow_nd": kernels_given,
+        as_it_is = framed and self.blocks is not None
+        if framed:
+            check_distinct(X.columns, "X", owner, "a frame with distinct names of columns")
+        checks: dict[str, Any] = {"skip_check_array": True}
+        if not as_it_is:
+            check_undated(X, "X", owner)
+            checks = {
+                # A later message names the objects, and what completes kernels.
+                "ensure_all_finite": "allow-nan",
+                "dtype": [np.float64, np.float32] if self._pairwise else np.float64,
+                "allow_nd": self._pairwise,
                 "ensure_min_samples": 2 if reset else 1,
             }
-        )
-        checked = validate_data(self, X, reset=reset, **checks)
-        if cut:
-            blocks = _as_mapping(given, owner)
-            check_names(blocks, "blocks", owner)
-            return {
-                str(b): select(columns, checked, str(b), owner) for b, columns in blocks.items()
-            }
-        if checked.ndim == 2:
-            return {None: labelled(checked, X)}
-        if checked.ndim > 3 or (reset and checked.shape[0] != checked.shape[1]):
-            required = (
-                "of shape (objects, training objects, kernels), square for training objects: "
-                "np.stack(kernels, axis=-1)"
-            )
-            raise argument_error("X", owner, required, f"shape {checked.shape}")
-        names = [f"K{s}" for s in range(checked.shape[2])] if given is None else given
-        check_names(names, "blocks", owner)
-        if len(names) != checked.shape[2]:
-            required = f"{checked.shape[2]} names, one per kernel"
-            raise argument_error("blocks", owner, required, repr(names))
-        return {str(name): checked[:, :, s] for s, name in enumerate(names)}
-
-    def _record_features(self, tables: Tables) -> None:
-        """Set what scikit-learn's estimators know about their features, as pairs with the block."""
-        if hasattr(self, "feature_names_in_"):
-            del self.feature_names_in_
-        widths = [np.shape(table)[1:2] for table in tables.values()]
-        self.n_features_in_ = sum(int(width[0]) for width in widths if width)
-        if all(isinstance(table, pd.DataFrame) for table in tables.values()):
-            names = [(block, name) for block, table in tables.items() for name in table.columns]
-            self.feature_names_in_ = np.empty(len(names), dtype=object)
-            self.feature_names_in_[:] = names
+        table = validate_data(self, X, reset=reset, **checks)
+        if table.ndim == 3:
+            if reset and table.shape[0] != table.shape[1]:
+                required = (
+                    "of shape (objects, training objects, kernels), square for training objects: "
+                    "np.stack(kernels, axis=-1)"
+                )
+                raise argument_error("X", owner, required, f"shape {table.shape}")
+            return {f"K{k}": kernel for k, kernel in enumerate(np.moveaxis(table, 2, 0))}
+        if framed and not as_it_is:
+            table = pd.DataFrame(table, X.index, X.columns)
+        if self.blocks is None:
+            return {None: table}
+        if not isinstance(self.blocks, Mapping) or not self.blocks:
+            required = "a dict of columns by the name of the block"
+            raise argument_error("blocks", owner, required, repr(self.blocks))
+        _check_names(self.blocks, "blocks", owner)
+        return {
+            str(b): _columns_of(table, given, str(b), owner) for b, given in self.blocks.items()
+        }
 
     def _scaled(self, objects: Objects) -> Objects:
         """Return objects whose features have mean 0 and deviation 1 over the training objects."""
-        owner = type(self).__name__
-        features = dict(objects.features)
-        for block, scaler in self._scalers.items():
-            values, expected = features[block], scaler.n_features_in_
-            if values.shape[1] != expected:
-                argument = "X" if block is None else f'X["{block}"]'
-                required = f"of {expected} features, as the training objects are"
-                raise argument_error(argument, owner, required, f"{values.shape[1]} features")
-            features[block] = scaler.transform(values)
-        return replace(objects, features=features)
-
-    @override
-    def __getstate__(self) -> dict[str, Any]:
-        """State without keys that are None, which skops cannot store."""
-        state = dict(super().__getstate__())
-        if "_scalers" in state:
-            state["_scalers"] = list(state["_scalers"].items())
-        return state
-
-    @override
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Restore dicts."""
-        super().__setstate__(dict(state))
-        if "_scalers" in state:
-            self._scalers = dict(state["_scalers"])
-
-    @property
-    def _takes_gaps(self) -> bool:
-        """Whether objects may lack blocks."""
-        return False
+        scaled = {
+            block: scaler.transform(objects.features[block])
+            for block, scaler in self._scalers.items()
+        }
+        return replace(objects, features=objects.features | scaled)
 
     @property
     def _pairwise(self) -> bool:
@@ -283,7 +207,6 @@ class KernelReader(BaseEstimator):
 
 
 class KernelBlocks(
-    StackOutput,
     TransformerMixin,
     KernelReader,
     auto_wrap_output_keys=None,  # type: ignore[call-arg]
@@ -300,7 +223,7 @@ class KernelBlocks(
     blocks : dict, optional
         Columns of each block, where `X` is one array or frame: a slice of positions, a list of
         positions or names, or the beginning that names have in common. Columns in no block are
-        ignored. For precomputed kernels: their names. Default: one block, or those that `X` names.
+        ignored. Default: one block, or those that `X` names.
     normalize : {"trace", "unit"} or None, default="trace"
         Normalisation of the kernels that have none of their own; weights are comparable only
         between kernels of one scale. Features of kernels are those of the normalised kernels;
@@ -309,11 +232,6 @@ class KernelBlocks(
         Bring each feature to mean 0 and standard deviation 1 over the training objects. Kernels
         that add features up are otherwise decided by the features of largest scale. Set it to False
         for features whose scales mean something, such as counts, fingerprints or shares.
-    missing : {"error", "nan"}, default="error"
-        Whether objects may lack blocks. With "nan", the kernel of a block is that of the objects
-        that have it, scales, widths and normalisations included, and NaN in the rows and columns of
-        the others: what `KernelCompleter` and ``kz.completion.complete_kernels`` take. An object
-        lacks a block if its row is NaN as a whole, or if the frame of the block does not have it.
 
     Attributes
     ----------
@@ -323,7 +241,7 @@ class KernelBlocks(
     n_features_in_ : int
         Number of features of all blocks.
     feature_names_in_ : ndarray
-        Names of the features, where `X` names them; pairs (block, feature) if it names blocks too.
+        Names of the features of one frame without block names.
 
     Raises
     ------
@@ -338,16 +256,15 @@ class KernelBlocks(
     - a DataFrame with columns (block, feature): ``pd.concat({"rna": A, "protein": B}, axis=1)``;
     - an array or DataFrame, with `blocks` if there are several;
     - a dict of arrays or DataFrames of the same objects; frames are aligned by their index, in the
-      order of the first frame, whether a kernel uses it or not (with ``missing="nan"``, objects
-      that only further frames have come after those of the first);
+      order of the first frame, whether a kernel uses it or not;
     - with "precomputed": an array (obs, training obs, kernel) or, of one kernel, (obs, training
       obs). scikit-learn's cross-validation takes rows and columns of every kernel.
 
     The rows of predictions, and of kernels from `transform`, have the order of the first frame, and
-    so must an array `y`; a Series goes by its index.
+    so must an array `y`; a Series is aligned by its index.
 
-    Features of new objects go by their names. Those of a frame with columns of one level must have
-    the order of the training features, as everywhere in scikit-learn.
+    Features of new objects are matched by name. Those of a frame with columns of one level must
+    have the order of the training features, as everywhere in scikit-learn.
 
     Training objects cost O(S N^2 D) for S kernels and D features, n new objects O(S n N D).
 
@@ -356,12 +273,6 @@ class KernelBlocks(
     >>> X = pd.concat({"rna": rna, "protein": protein}, axis=1)
     >>> kernels = KernelBlocks(kz.gaussian("median")).fit_transform(X)  # (obs, basis, kernel)
     >>> pipeline = make_pipeline(KernelBlocks(), KernelProbitClassifier("precomputed")).fit(X, y)
-
-    Tables of different objects:
-
-    >>> X = pd.concat({"rna": rna.iloc[:15], "protein": protein.iloc[5:]}, axis=1)
-    >>> kernels = KernelBlocks(missing="nan").fit_transform(X)
-    >>> completed = KernelCompleter(engine="em").fit_transform(kernels)
     """
 
     def __init__(
@@ -371,13 +282,11 @@ class KernelBlocks(
         blocks: Any = None,
         normalize: Any = "trace",
         standardize: bool = True,
-        missing: Literal["error", "nan"] = "error",
     ):
         self.kernels = kernels
         self.blocks = blocks
         self.normalize = normalize
         self.standardize = standardize
-        self.missing = missing
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Choose scales, widths and normalisations on the training objects.
@@ -388,178 +297,68 @@ class KernelBlocks(
             Training objects.
         y : ignored
         """
-        self._fixed(self._fit_kernels(X))
+        self.fit_transform(X)
         return self
 
     @override
-    def fit_transform(self, X: Any, y: Any = None) -> Any:
+    def fit_transform(self, X: Any, y: Any = None) -> DataArray:
         """Fit, and return the kernels of the training objects; see `transform`."""
-        return self._output(self._fixed(self._fit_kernels(X)))
+        stack = self._fit_kernels(X)
+        if isinstance(stack, ParametricStack):
+            got = f"the parameters {list(stack.parameters)}"
+            requirement = "without parameters to learn, which only the classifiers accept"
+            raise argument_error("kernels", type(self).__name__, requirement, got)
+        return stack.transpose("obs", "basis", "kernel")
 
-    def transform(self, X: Any) -> Any:
+    def transform(self, X: Any) -> DataArray:
         """Kernels between objects and the training objects.
 
         Returns
         -------
-        DataArray (obs, basis, kernel), or a DataFrame after ``set_output(transform="pandas")``
+        DataArray (obs, basis, kernel)
             "basis" are the training objects, or the functions of a basis expansion.
         """
-        return self._output(self._fixed(self.kernel_stack(X)))
+        stack = self.kernel_stack(X)
+        assert isinstance(stack, DataArray)
+        return stack.transpose("obs", "basis", "kernel")
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """Names of the kernels."""
         check_is_fitted(self)
         return self.kernel_names_
 
-    @override
-    def kernel_stack(self, X: Any) -> DataArray | ParametricStack:
-        check_is_fitted(self)
-        if not self._readers:
-            return super().kernel_stack(X)
-        owner, tables = type(self).__name__, self._tables(X, reset=False)
-        self._check_blocks(tables, self._readers)
-        new = Gaps.of({str(block): tables[block] for block in self._readers}, owner)
-        kernels = {
-            block: reader._fixed(reader.kernel_stack({block: new.tables[block]}))
-            for block, reader in self._readers.items()
-            if len(new.rows[block])
-        }
-        return new.stack(kernels, self._gaps, new.as_new(self._gaps), self.kernel_names_)
 
-    @override
-    def _fit_kernels(
-        self, X: Any, order: pd.Index | None = None, kernels: Kernels | None = None
-    ) -> DataArray | ParametricStack:
-        owner = type(self).__name__
-        self._readers: dict[str, KernelBlocks] = {}
-        check_name(self.missing, ("error", "nan"), "missing", owner)
-        if not self._takes_gaps:
-            return super()._fit_kernels(X, order, kernels)
-        tables = self._tables(X, reset=True)
-        if None in tables or self._pairwise:
-            required = '"error" for kernels, and for one table without blocks'
-            raise argument_error("missing", owner, required, '"nan"')
-        self._blocks_given = set(tables)
-        blocks = [str(block) for block in tables]
-        given = self.kernels if kernels is None else kernels
-        specification = specified(given, [*blocks], owner)
-        self.specification_ = _normalized(specification, self.normalize, owner)
-        for member in self.specification_.members:
-            if not member.base.is_kernel:
-                required = 'kernels, not basis functions, with missing="nan"'
-                raise argument_error("kernels", owner, required, repr(member))
-            if member.space is not None:
-                check_name(member.space, blocks, "kernels", owner)
-        own = {block: _bound_to(self.specification_, block) for block in blocks}
-        used = [block for block in blocks if own[block]]
-        self._gaps = Gaps.of({block: tables[block] for block in used}, owner)
-        for block in used:
-            if len(self._gaps.rows[block]) < 2:
-                got = f"{len(self._gaps.rows[block])}"
-                raise argument_error(f'X["{block}"]', owner, "of at least two objects", got)
-        # A reader computes scales, widths and normalisations on the objects that have its block.
-        self._readers = {
-            block: KernelBlocks(Kernels(own[block]), normalize=None, standardize=self.standardize)
-            for block in used
-        }
-        stacks = {
-            block: reader._fixed(reader._fit_kernels({block: self._gaps.tables[block]}))
-            for block, reader in self._readers.items()
-        }
-        names = [name for stack in stacks.values() for name in stack["kernel"].values.tolist()]
-        check_distinct(names, "kernels", owner, "of distinct names")
-        self.kernel_names_ = np.array(names, dtype=object)
-        self._gaps = replace(self._gaps, tables={})
-        return self._gaps.stack(stacks, self._gaps, self._gaps.labels, self.kernel_names_)
-
-    @property
-    @override
-    def _takes_gaps(self) -> bool:
-        return self.missing == "nan"
-
-    @override
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = self._takes_gaps
-        return tags
-
-    def _fixed(self, stack: DataArray | ParametricStack) -> DataArray:
-        if isinstance(stack, ParametricStack):
-            got = f"the parameters {list(stack.parameters)}"
-            requirement = "without parameters to learn, which only the classifiers accept"
-            raise argument_error("kernels", type(self).__name__, requirement, got)
-        return stack
-
-
-@singledispatch
 def specified(kernels: Any, blocks: list[str | None], owner: str) -> Kernels:
-    """Specification of the kernels of all blocks.
-
-    Parameters
-    ----------
-    kernels : Kernels, dict, "precomputed" or None
-        As in `KernelBlocks`.
-    blocks : list of str, or [None]
-        Names of the blocks; None for one without a name.
-    owner : str
-        The estimator, for messages.
-    """
-    raise argument_error(
-        "kernels",
-        owner,
-        'a specification such as kz.gaussian("median") | kz.linear(), a dict of them by block, or '
-        '"precomputed"',
-        repr(kernels),
-    )
-
-
-@specified.register
-def _(kernels: None, blocks: list[str | None], owner: str) -> Kernels:
-    return specified(gaussian("median"), blocks, owner)
-
-
-@specified.register
-def _(kernels: Kernels, blocks: list[str | None], owner: str) -> Kernels:
-    if blocks == [None] or not _is_anonymous(kernels):
-        return kernels
-    return reduce(or_, (_on(kernels, block) for block in blocks))
-
-
-@specified.register
-def _(kernels: str, blocks: list[str | None], owner: str) -> Kernels:
-    check_name(kernels, [PRECOMPUTED], "kernels", owner)
-    return reduce(or_, (_on(precomputed(), block) for block in blocks))
-
-
-@specified.register
-def _(kernels: Mapping, blocks: list[str | None], owner: str) -> Kernels:
+    """Specification of the kernels of all blocks, [None] for one without a name."""
+    if kernels is None:
+        kernels = gaussian("median")
+    elif isinstance(kernels, str):
+        check_name(kernels, [PRECOMPUTED], "kernels", owner)
+        kernels = precomputed()
+    if isinstance(kernels, Kernels):
+        if blocks == [None] or not _is_anonymous(kernels):
+            return kernels
+        return reduce(or_, (_on(kernels, str(block)) for block in blocks))
+    if not isinstance(kernels, Mapping) or not kernels:
+        required = (
+            'a specification such as kz.gaussian("median") | kz.linear(), a dict of them with at '
+            'least one block, or "precomputed"'
+        )
+        raise argument_error("kernels", owner, required, repr(kernels))
     if blocks == [None]:
         required = "one specification, because X has no blocks; pass 'blocks' to make them"
         raise argument_error("kernels", owner, required, f"a dict with {list(kernels)}")
-    if not kernels:
-        raise argument_error("kernels", owner, "a dict with at least one block", "none")
-    check_names(kernels, "kernels", owner)
+    _check_names(kernels, "kernels", owner)
+    for block in kernels:
+        check_name(str(block), [str(known) for known in blocks], "kernels", owner)
     each = {str(block): specified(given, [None], owner) for block, given in kernels.items()}
-    for block in each:
-        check_name(block, [str(known) for known in blocks], "kernels", owner)
     return reduce(or_, (_on(given, block) for block, given in each.items()))
 
 
-def _on(kernels: Kernels, block: str | None) -> Kernels:
+def _on(kernels: Kernels, block: str) -> Kernels:
     """Kernels of a block; a single one without a name is named after it."""
-    if block is None:
-        return kernels
     bound = kernels.on(block)
     return bound.named(block) if _is_anonymous(kernels) else bound
-
-
-def _bound_to(kernels: Kernels, block: str) -> tuple[Member, ...]:
-    """Kernels that a block has, with the names that they have beside those of other blocks."""
-    return tuple(
-        replace(m, space=block, name=None if m.name is None else m.name_on(block))
-        for m in kernels.members
-        if m.space in (None, block)
-    )
 
 
 def _is_anonymous(kernels: Kernels) -> bool:
@@ -584,22 +383,76 @@ def _normalized(kernels: Kernels, steps: Any, owner: str) -> Kernels:
     )
 
 
-def _as_mapping(blocks: Any, owner: str) -> Mapping:
-    if not isinstance(blocks, Mapping) or not blocks:
-        required = "a dict of columns by the name of the block"
-        raise argument_error("blocks", owner, required, repr(blocks))
-    return blocks
-
-
 def _mapping(tables: Tables) -> Any:
     """Tables as a specification of kernels takes them: without a dict if there are no blocks."""
     return tables.get(None, tables)
 
 
-def _as_input(objects: Objects, labelled: bool) -> Any:
-    """Objects as a specification of kernels takes them, with their ids if `labelled`."""
-    tables: Tables = {}
-    for block, values in objects.features.items():
-        columns = objects.columns.get(block)
-        tables[block] = pd.DataFrame(values, objects.labels, columns) if labelled else values
-    return _mapping(tables)
+def in_blocks(X: Any, owner: str) -> Tables | None:
+    """Tables of input that names its blocks itself; None for one table of features.
+
+    Such input is a dict of tables, a DataFrame with columns (block, feature), or a DataArray
+    (kernel, obs, basis).
+    """
+    tables: dict[Any, Any] = {}
+    # Some of SciPy's sparse matrices are mappings.
+    if isinstance(X, Mapping) and not issparse(X):
+        tables = dict(X)
+        if not tables:
+            raise argument_error("X", owner, "of blocks with distinct names", "none")
+    elif isinstance(X, pd.DataFrame) and X.columns.nlevels > 1:
+        if X.columns.nlevels > 2:
+            got = f"{X.columns.nlevels} levels"
+            raise argument_error("X", owner, "a frame with columns of levels (block, feature)", got)
+        check_distinct(X.columns, "X", owner, "of columns (block, feature) with distinct names")
+        tables = {block: X[block] for block in X.columns.get_level_values(0).unique()}
+    elif isinstance(X, DataArray) and X.ndim == 3:
+        if set(X.dims) != {"kernel", "obs", "basis"}:
+            raise argument_error("X", owner, "of dims ('obs', 'basis', 'kernel')", f"dims {X.dims}")
+        stack = X.transpose("kernel", "obs", "basis")
+        names = X["kernel"].values if "kernel" in X.coords else map("K{}".format, range(len(stack)))
+        tables = dict(zip(names, stack.drop_vars("kernel", errors="ignore"), strict=True))
+    if not tables:
+        return None
+    for block, table in tables.items():
+        check_one_table(table, f'X["{block}"]', owner)
+        check_unmasked(table, f'X["{block}"]', owner)
+    _check_names(tables, "X", owner)
+    return {str(block): as_frame(table) for block, table in tables.items()}
+
+
+def ids_of(X: Any) -> pd.Index | None:
+    """Ids of the objects of an estimator's input, in the order of its rows, or None.
+
+    The ids of a dict are those of its first table with ids, whether a kernel uses it or not.
+    """
+    if isinstance(X, Mapping):
+        return next((ids for table in X.values() if (ids := ids_of(table)) is not None), None)
+    if isinstance(X, DataArray) and X.ndim != 2:
+        return None if isinstance(ids := ids_along(X, "obs"), range) else ids
+    frame = as_frame(X)
+    return frame.index if isinstance(frame, pd.DataFrame) else None
+
+
+def _check_names(blocks: Iterable[Any], argument: str, owner: str) -> None:
+    check_distinct([*map(str, blocks)], argument, owner, "of blocks with distinct names")
+
+
+def _columns_of(X: Any, columns: Any, block: str, owner: str) -> Any:
+    """Columns of a block: a slice of positions, positions or names, or a prefix of names."""
+    argument, framed = f'blocks["{block}"]', isinstance(X, pd.DataFrame)
+    table = X if framed else pd.DataFrame(X)
+    try:
+        if isinstance(columns, slice) or np.asarray(columns).dtype.kind in "iu":
+            chosen = table.iloc[:, columns]
+        elif isinstance(columns, str) and framed:
+            chosen = table.loc[:, [str(name).startswith(columns) for name in table.columns]]
+        else:
+            chosen = table[list(columns)]
+    except (KeyError, IndexError, TypeError) as error:
+        required = "a slice of positions, a list of columns of X, or a prefix of its column names"
+        raise argument_error(argument, owner, required, f"{columns!r} ({error})") from None
+    check_distinct(chosen.columns, argument, owner, "a list of distinct columns")
+    if not chosen.shape[1]:
+        raise argument_error(argument, owner, "of at least one column of X", repr(columns))
+    return chosen if framed else chosen.to_numpy()

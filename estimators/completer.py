@@ -11,17 +11,15 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 from xarray import DataArray
 
-from ..inference.completion import CompletedKernels, complete_kernels
+from ..inference.completion import complete_kernels
 from ..inference.mutual_completion.new_rows import NewRows, imputed_rows
 from ..models.completion.incomplete_forms import blank, entries
-from ..models.completion.mutual_blocks import GammaExcess
 from ..models.kernels.completed import CompletedRows
 from ..models.kernels.labels import aligned_matrices, as_frame, listed
 from ..models.kernels.normalization import normalize
 from ..models.kernels.stack import as_stack
 from ..validation import (
     argument_error,
-    check_flag,
     check_jitter,
     check_name,
     check_one_table,
@@ -29,9 +27,7 @@ from ..validation import (
     check_undated,
     check_unmasked,
 )
-from .output import StackOutput
-from .reading import in_blocks
-from .saving import as_bytes, from_bytes
+from .blocks import in_blocks
 
 __all__ = ["KernelCompleter"]
 
@@ -39,7 +35,6 @@ OWNER = "KernelCompleter"
 
 
 class KernelCompleter(
-    StackOutput,
     TransformerMixin,
     BaseEstimator,
     auto_wrap_output_keys=None,  # type: ignore[call-arg]
@@ -65,12 +60,10 @@ class KernelCompleter(
         Normalisation of the completed kernels, with constants from the training objects.
     lam : float, default=0.1
         Weight of the identity in `MutualKernelCompletion`.
-    excess : float or GammaExcess, default=2
-        Degrees of freedom of `MutualKernelCompletion` above l - 1, for l training objects, or their
-        prior. The larger, the more alike the kernels are taken to be, and the more certain the
-        completion. The point of "em" does not depend on them.
-    spread : float, optional
-        Learn a scale of each kernel; see `MutualKernelCompletion`. Default: none.
+    excess : float, default=2
+        Degrees of freedom of `MutualKernelCompletion` above l - 1, for l training objects. The
+        larger, the more alike the kernels are taken to be, and the more certain the completion. The
+        point of "em" does not depend on them.
     jitter : float, default=0
         Added to the diagonals of the visible blocks, which must be positive definite for "gibbs"
         and "exact", after division by their means.
@@ -97,8 +90,7 @@ class KernelCompleter(
     -----
     `X` is an array (obs, training obs, kernel) or (obs, training obs), a DataArray with these dims,
     or a dict of frames. scikit-learn's cross-validation takes rows and columns of every kernel, but
-    cannot cut a dict. An array's kernels are numbered K0, K1, ...; for names, begin the pipeline
-    with ``KernelBlocks(missing="nan")`` on tables.
+    cannot cut a dict. An array's kernels are numbered K0, K1, ...
 
     A classifier in a pipeline takes the means. Training rows come from all training objects
     together, so that `transform` of a training object that lacks kernels is not its row in
@@ -130,8 +122,7 @@ class KernelCompleter(
         draws: int = 20,
         normalize: Any = "trace",
         lam: float = 0.1,
-        excess: float | GammaExcess = 2.0,
-        spread: float | None = None,
+        excess: float = 2.0,
         jitter: float = 0.0,
         random_state: int | None = None,
         progressbar: bool = False,
@@ -142,7 +133,6 @@ class KernelCompleter(
         self.normalize = normalize
         self.lam = lam
         self.excess = excess
-        self.spread = spread
         self.jitter = jitter
         self.random_state = random_state
         self.progressbar = progressbar
@@ -163,24 +153,21 @@ class KernelCompleter(
         steps = (steps,) if isinstance(steps, str) else tuple(steps)
         for step in steps:
             check_name(step, ["trace"], "normalize", OWNER)
-        seed = self.random_state
-        if seed is None:
-            seed = int(np.random.SeedSequence().generate_state(1)[0])
-        nu = self._degrees_of_freedom(tables)
-        completion: CompletedKernels = complete_kernels(
+        if self.random_state is None:
+            self._seed = int(np.random.SeedSequence().generate_state(1)[0])
+        else:
+            self._seed = self.random_state
+        n = len(next(iter(tables.values())))
+        self._nu = n - 1 + check_positive(self.excess, "excess", OWNER)
+        completion = complete_kernels(
             tables,
             method=self.method,
             engine=self.engine,
             draws=self.draws,
             normalize=steps,
-            random_seed=seed,
+            random_seed=self._seed,
             progressbar=self.progressbar,
-            model={
-                "lam": self.lam,
-                "nu": nu,
-                "spread": self.spread,
-                "jitter": self.jitter,
-            },
+            model={"lam": self.lam, "nu": self._nu, "jitter": self.jitter},
         )
         if self.method == "mutual" and self.engine != "em" and len(completion) < self.draws:
             # New objects that lack kernels have as many draws as if training objects lacked some.
@@ -189,73 +176,34 @@ class KernelCompleter(
         self.completion_ = completion
         self.completed_: CompletedRows = completion.of(completion.objects)
         self.kernel_names_ = completion.mean["kernel"].to_numpy().astype(object)
-        self.n_features_in_ = len(completion.objects)
-        units = [
-            np.diagonal(kernel)[seen].mean()
-            for kernel, seen in zip(completion.mean.values, completion.visible.T, strict=True)
-        ]
-        self._units, self._seed = np.array(units), seed
-        # Parameters set later change nothing before the next fit.
-        self._method, self._engine, self._lam = self.method, self.engine, self.lam
-        self._nu = np.nan if isinstance(nu, GammaExcess) else nu
+        self.n_features_in_ = n
+        self._units = np.array(
+            [
+                np.diagonal(kernel)[seen].mean()
+                for kernel, seen in zip(completion.mean.values, completion.visible.T, strict=True)
+            ]
+        )
         return self
 
-    def _degrees_of_freedom(self, tables: dict[str, Any]) -> float | GammaExcess:
-        """Argument `nu` of the model."""
-        if isinstance(self.excess, GammaExcess):
-            return self.excess
-        excess = check_positive(self.excess, "excess", OWNER)
-        return len(next(iter(tables.values()), ())) - 1 + excess
-
-    def _distributions(self) -> list[NewRows]:
-        """Distribution of new rows for each draw of the training objects' kernels."""
-        trained = self.completion_
-        shape = len(trained), len(self._units)
-        nu, scales = trained.nu, trained.scales
-        if nu is None or scales is None:
-            # Nothing was missing, and nothing is learned.
-            nu, scales = np.full(shape, self._nu), np.ones(shape)
-        informative = trained.visible.any(axis=0)
-        return [
-            NewRows(
-                kernels,
-                trained.visible,
-                self._lam * freedom[informative].mean(),
-                freedom / (scale * self._units),
-            )
-            for kernels, freedom, scale in zip(trained.draws, nu, scales, strict=True)
-        ]
-
     @override
-    def fit_transform(self, X: Any, y: Any = None) -> Any:
+    def fit_transform(self, X: Any, y: Any = None) -> DataArray:
         """Complete the kernels of the training objects and return their means; see `transform`."""
-        return self._output(self.fit(X, y).completed_.mean)
+        return self.fit(X, y).completed_.mean.transpose("obs", "basis", "kernel")
 
-    def transform(self, X: Any, *, return_std: bool = False) -> Any:
+    def transform(self, X: Any) -> DataArray:
         """Complete the rows of new objects.
 
         Parameters
         ----------
         X : array (obs, training obs, kernel), DataArray, or dict of frames
             NaN where an object lacks a kernel, and in the columns of training objects that do.
-        return_std : bool, default=False
-            Also return the standard deviations of the entries over the draws.
 
         Returns
         -------
-        DataArray (obs, basis, kernel), or two of them
-            Means; DataFrames after ``set_output(transform="pandas")``.
+        DataArray (obs, basis, kernel)
+            Means; `completions` has the draws.
         """
-        check_flag(return_std, "return_std", f"{OWNER}.transform")
-        rows = self.completions(X)
-        mean = self._output(rows.mean)
-        if not return_std:
-            return mean
-        if len(rows) < 2:
-            requirement = "False for a completion without draws"
-            raise argument_error("return_std", f"{OWNER}.transform", requirement, "True")
-        spread = rows.mean.copy(data=rows.draws.std(axis=0, ddof=1))
-        return mean, self._output(spread)
+        return self.completions(X).mean.transpose("obs", "basis", "kernel")
 
     def completions(self, X: Any) -> CompletedRows:
         """Complete the rows of new objects, with the draws, for ``kz.predict``.
@@ -273,42 +221,24 @@ class KernelCompleter(
         check_is_fitted(self)
         stack, seen = self._aligned(self._tables(X, reset=False)), self.completion_.visible
         rows = _with_whole_gaps(stack, seen)
-        if self._method != "mutual":
-            zero = self._method == "zero"
-            mean = imputed_rows(rows, self.completion_.mean.to_numpy(), seen, zero=zero)
+        trained = self.completion_
+        if self.method != "mutual":
+            zero = self.method == "zero"
+            mean = imputed_rows(rows, trained.mean.to_numpy(), seen, zero=zero)
             draws = [mean]
         else:
-            each = self._distributions()
+            weights = np.full(len(self._units), self._nu) / self._units
+            each = [NewRows(K, seen, self.lam * self._nu, weights) for K in trained.draws]
             mean = np.mean([one.mean(rows) for one in each], axis=0)
-            if self._engine == "em":
-                draws = [mean]
-            else:
+            draws = [mean]
+            if self.engine != "em":
                 draws = [one.draw(rows, [self._seed, m]) for m, one in enumerate(each)]
-        trained = self.completion_
         return CompletedRows(
             stack.copy(data=self._normalized(mean, trained.mean.to_numpy())),
             np.stack([self._normalized(*pair) for pair in zip(draws, trained.draws, strict=True)]),
             bool(seen.all() and not np.isnan(rows).any()),
             trained.key,
         )
-
-    @override
-    def __getstate__(self) -> dict[str, Any]:
-        """State with the completion as the content of a netCDF file."""
-        state = dict(super().__getstate__())
-        if "completion_" not in state:
-            return state
-        del state["completed_"]
-        return state | {"completion_": as_bytes(state["completion_"].to_dataset())}
-
-    @override
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Read the completion."""
-        super().__setstate__(dict(state))
-        if "completion_" in state:
-            stored = from_bytes(state["completion_"]).to_dataset()
-            self.completion_ = CompletedKernels.from_dataset(stored)
-            self.completed_ = self.completion_.of(self.completion_.objects)
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray:
         """Names of the kernels."""

@@ -10,21 +10,23 @@ from sklearn.utils import Tags
 from ..models import CompositeKernelRegression
 from ..models.kernels.labels import order_of
 from ..validation import check_flag
-from .predictor import KernelPredictor, document
+from .predictor import KernelPredictor
 
 __all__ = ["CompositeKernelRegressor"]
 
 
-@document
 class CompositeKernelRegressor(RegressorMixin, KernelPredictor):
     """Regression on a weighted combination of kernels: `CompositeKernelRegression` in scikit-learn.
 
+    The model is fitted to targets of mean 0 and standard deviation 1, for which its priors are
+    made. Predictions are on the scale of `y`, `model_` and `result_` are not.
+
     Parameters
     ----------
-    {parameters}
-    normalize_y : bool, default=True
-        Bring the targets to mean 0 and standard deviation 1 for the model, whose priors assume
-        about unit scale. Predictions are on the scale of `y`, `model_` and `result_` are not.
+    kernels, blocks, normalize, standardize
+        As in `KernelProbitClassifier`.
+    engine, draws, tune, chains, cores, random_state, fit_options
+        As in `KernelProbitClassifier`.
     combination : {"auto", "dirichlet", "fixed"} or Combination, default="auto"
         Rule that combines the kernels; see `CompositeKernelRegression`, also for the parameters
         below. "auto": learned weights ("dirichlet") or equal ones ("fixed"), whichever
@@ -46,7 +48,8 @@ class CompositeKernelRegressor(RegressorMixin, KernelPredictor):
 
     Attributes
     ----------
-    {attributes}
+    model_, result_, weights_, selection_, kernel_names_, n_features_in_, feature_names_in_
+        As in `KernelProbitClassifier`.
 
     References
     ----------
@@ -71,7 +74,6 @@ class CompositeKernelRegressor(RegressorMixin, KernelPredictor):
         blocks: Any = None,
         normalize: Any = "trace",
         standardize: bool = True,
-        normalize_y: bool = True,
         combination: Any = "auto",
         bias: bool = True,
         sigma: float = 1.0,
@@ -87,13 +89,11 @@ class CompositeKernelRegressor(RegressorMixin, KernelPredictor):
         cores: int | None = None,
         random_state: Any = None,
         fit_options: Any = None,
-        progressbar: bool = False,
     ):
         self.kernels = kernels
         self.blocks = blocks
         self.normalize = normalize
         self.standardize = standardize
-        self.normalize_y = normalize_y
         self.combination = combination
         self.bias = bias
         self.sigma = sigma
@@ -109,17 +109,13 @@ class CompositeKernelRegressor(RegressorMixin, KernelPredictor):
         self.cores = cores
         self.random_state = random_state
         self.fit_options = fit_options
-        self.progressbar = progressbar
 
     @override
     def _response(self, y: np.ndarray) -> np.ndarray:
         values = np.asarray(y, dtype=float)
-        # One number, or one an output.
-        self._mean, self._scale = np.zeros(values.shape[1:]), np.ones(values.shape[1:])
-        if check_flag(self.normalize_y, "normalize_y", type(self).__name__):
-            self._mean = np.asarray(values.mean(axis=0))
-            self._scale = np.asarray(values.std(axis=0))
-            self._scale[self._scale == 0] = 1.0
+        # One number, or one per output.
+        self._mean, self._scale = np.asarray(values.mean(axis=0)), np.asarray(values.std(axis=0))
+        self._scale[self._scale == 0] = 1.0
         return (values - self._mean) / self._scale
 
     def predict(
@@ -153,7 +149,7 @@ class CompositeKernelRegressor(RegressorMixin, KernelPredictor):
             Goes by its index, where `X` has ids too, and by its columns, where those of `fit` had
             names. The score is the mean of those of the outputs.
         sample_weight : array_like or Series (obs,), optional
-            A Series goes by its index too. Unlabelled ones raise where `y` is reordered.
+            A Series is aligned by its index too. Unlabelled ones raise where `y` is reordered.
         """
         y, sample_weight = self._in_order_of(X, y, sample_weight)
         if isinstance(y, pd.DataFrame) and self.model_.several:

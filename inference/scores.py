@@ -1,7 +1,6 @@
-"""Scores: of predictions on held-out objects, of kernels in a regression, of completed kernels."""
+"""Scores: of predictions on held-out objects, and of completed kernels."""
 
 from .diagnostics.scores import held_out
-from .diagnostics.variance import variance_explained
 from .left_out import loo_kfold
 from .mutual_completion.scores import correlation_distance, entry_coverage, svm_auc
 
@@ -11,5 +10,4 @@ __all__ = [
     "held_out",
     "loo_kfold",
     "svm_auc",
-    "variance_explained",
 ]

@@ -5,15 +5,68 @@
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from .demo import run as run_demo
-from .reproduce import STUDIES, reproduce
+from . import (
+    damoulas2009,
+    damoulas2009_mfeat,
+    damoulas2009_protein,
+    damoulas2009_synthetic,
+    demo,
+    girolami2005,
+    kato_mkmc,
+    zhang2004,
+    zhang_mixture,
+    zhang_mixture_weights,
+)
+from .study import Report, Study, run_study
+
+__all__ = ["STUDIES", "main", "reproduce"]
+
+#: Functions that make the studies; some look for data files.
+STUDIES: dict[str, Callable[[], Study]] = {
+    "zhang2004-table1": zhang2004.table_1,
+    "zhang-mixture-table1": zhang_mixture.table_1,
+    "zhang-mixture-table2": zhang_mixture.table_2,
+    "zhang-mixture-table3": zhang_mixture.table_3,
+    "zhang-mixture-weights": zhang_mixture_weights.learned_weights,
+    "zhang-mixture-weights-scaled": partial(zhang_mixture_weights.learned_weights, "scaled"),
+    "zhang-mixture-weights-widths": partial(zhang_mixture_weights.learned_weights, "widths"),
+    "girolami2005-table1": girolami2005.table_1,
+    "girolami2005-table2": girolami2005.table_2,
+    "girolami2005-figure3": girolami2005.figure_3,
+    "damoulas2009-table2": damoulas2009.table_2,
+    "damoulas2009-mfeat": damoulas2009_mfeat.table_7,
+    "damoulas2009-mfeat-gibbs": damoulas2009_mfeat.table_6,
+    "damoulas2009-synthetic": damoulas2009_synthetic.study,
+    "damoulas2009-protein": damoulas2009_protein.tables_8_to_10,
+    "damoulas2009-protein-raw": partial(
+        damoulas2009_protein.tables_8_to_10, damoulas2009_protein.RAW
+    ),
+    "kato-figure2": kato_mkmc.figure_2,
+    "kato-figure3": kato_mkmc.figure_3,
+    "kato-figure4": kato_mkmc.figure_4,
+}
+
+
+def reproduce(
+    name: str, out: Path, console: Console, *, splits: int | None = None, jobs: int = 1
+) -> Report:
+    """Run or resume a study, print its table, and write it to the folder `out`."""
+    study = STUDIES[name]()
+    report = run_study(study, out, splits=splits, jobs=jobs)
+    files = (f"{name}.csv", f"{name}.md", f"{study.ledger or name}/")
+    console.print(report)
+    if report.interrupted:
+        console.print("Stopped: finished splits are kept; the same command resumes the study.")
+    console.print(f"written: {', '.join(str(out / file) for file in files)}")
+    return report
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -29,20 +82,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Output to a file is not cut to a terminal's width.
     console = Console(width=None if sys.stdout.isatty() else 160)
     if options.name == "demo":
-        run_demo(options.out, options.seed, console)
+        demo.run(options.out, options.seed, console)
         return 0
-    with _cluster(options.cluster):
+    client: AbstractContextManager[Any] = nullcontext()
+    if options.cluster is not None:
+        from distributed import Client
+
+        client = Client(options.cluster)
+    with client:
         reproduce(options.name, options.out, console, splits=options.splits, jobs=options.jobs)
     return 0
-
-
-def _cluster(address: str | None) -> AbstractContextManager[Any]:
-    """Context in which the client of a Dask scheduler is active, if there is one."""
-    if address is None:
-        return nullcontext()
-    from distributed import Client
-
-    return Client(address)
 
 
 if __name__ == "__main__":

@@ -25,9 +25,7 @@ from kernelzoo.models.kernels import Kernels, gaussian, linear, polynomial
 
 from .damoulas2009_classifiers import PRIOR, error, fitted
 from .data import absence, objects
-from .study import Study, Task, described
-
-__all__ = ["KERNELS", "RECIPE", "cross_validated", "table_2"]
+from .study import RECIPES, Study, Task, described
 
 #: Kernels by the table's names.
 KERNELS: dict[str, Kernels] = {
@@ -36,17 +34,8 @@ KERNELS: dict[str, Kernels] = {
     "polynomial": polynomial(2),
     "polynomial of diagonal 1": polynomial(2).normalize("unit"),
 }
-#: Columns of the table, small sets first, and the names of their data sets.
-DATA = {
-    "soybean": "soybean_small",
-    "iris": "iris_uci",
-    "wine": "wine",
-    "crabs": "crabs",
-    "glass": "glass",
-    "balance": "balance_scale",
-    "vehicle": "vehicle",
-}
-ALGORITHM = {"weights": "plug-in", "starts": 1, "max_iterations": 50, "tolerance": 1e-3}
+DATA = RECIPES["damoulas2009"]["data"]
+ALGORITHM = RECIPES["damoulas2009"]["algorithm"]
 RECIPE = {"engine": "VB", "prior": PRIOR, "algorithm": ALGORITHM, "sampling": {"draws": 200}}
 FOLDS = 10
 
@@ -54,11 +43,7 @@ FOLDS = 10
 def cross_validated(
     column: str, seed: int, *, kernel: str, folds: int, recipe: Mapping[str, Any]
 ) -> dict[str, float]:
-    """Mean and standard deviation of the folds' test errors with a kernel of ``KERNELS``, per cent.
-
-    `column` is one of ``DATA``, `seed` that of the division, `recipe` as in
-    `damoulas2009_classifiers`.
-    """
+    """Mean and standard deviation of the folds' test errors with a kernel, per cent."""
     errors = []
     for fold in objects(DATA[column], standardize=False).folds(folds, seed=seed):
         K = KERNELS[kernel](fold.X_train)

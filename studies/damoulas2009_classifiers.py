@@ -22,36 +22,14 @@ from kernelzoo.models import MultinomialProbit
 from kernelzoo.models.kernels import Kernels
 
 from .damoulas2009_printed import ascend, draws
+from .study import RECIPES
 
-__all__ = [
-    "COMBINATIONS",
-    "FIRST_OF_EQUALS",
-    "LEARNED",
-    "PRIOR",
-    "RULES",
-    "error",
-    "errors_by_space",
-    "errors_of_combination",
-    "fitted",
-    "mixing",
-    "rows_of_classifier",
-    "rows_of_combination",
-]
-
-PRIOR = {"tau": 1.0, "upsilon": 1.0}
-
-#: The paper's names of the rules for classifiers, and the names here.
-RULES = {"Prod": "product", "Sum": "mean", "Max": "max", "Maj": "majority"}
+RECIPE = RECIPES["damoulas2009"]
+PRIOR = RECIPE["prior"]
+#: Names of the rules for classifiers and for kernels, by the paper's.
+RULES, COMBINATIONS = RECIPE["rules"], RECIPE["combinations"]
 #: Majority vote in which ties go to the first class.
 FIRST_OF_EQUALS = "Maj, equal votes to the first class"
-#: The paper's names of the rules for kernels, and the names here.
-COMBINATIONS = {
-    "Bin": "binary",
-    "FixSum": "fixed",
-    "WSum": "mean",
-    "FixProd": "fixed product",
-    "WProd": "product",
-}
 #: Rules with learned weights.
 LEARNED = ("Bin", "WSum", "WProd")
 #: Rows for chains: R-hat and effective draws of the mean log probability of the test classes.
@@ -120,11 +98,7 @@ def error(predictions: Dataset, labels: NDArray) -> float:
 def errors_by_space(
     split: Split, kernels: Kernels, seed: int, recipe: Mapping[str, Any]
 ) -> dict[str, float]:
-    """Classify by each feature space, and by the combinations of these classifiers.
-
-    Return the cells of `rows_of_classifier` for each space, and test errors, per cent, by the names
-    in ``RULES`` and for the vote in which ties go to the first class.
-    """
+    """Classify by each feature space, and by the combinations of these classifiers."""
     K, new = kernels(split.X_train), kernels(split.X_test, split.X_train)
     each: dict[str, Dataset] = {}
     values: dict[str, float] = {}
@@ -145,11 +119,7 @@ def errors_by_space(
 def errors_of_combination(
     split: Split, kernels: Kernels, seed: int, recipe: Mapping[str, Any], rule: str, row: str
 ) -> dict[str, float]:
-    """Classify by the feature spaces combined by one of ``COMBINATIONS``.
-
-    Return the cells of `rows_of_combination`: test error of the `row`, per cent; for chains, the
-    rows in ``MIXING``; and posterior means of learned weights, times 100.
-    """
+    """Classify by the feature spaces combined by one of ``COMBINATIONS``."""
     K, new = kernels(split.X_train), kernels(split.X_test, split.X_train)
     model, result = fitted(K, split.y_train, seed, recipe, combination=COMBINATIONS[rule])
     _, values = _classify(model, result, new, split.y_test, recipe, row)

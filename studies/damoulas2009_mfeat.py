@@ -49,21 +49,17 @@ from .damoulas2009_classifiers import (
     rows_of_classifier,
     rows_of_combination,
 )
-from .damoulas2009_figures import draw_weights
 from .data import absence
-from .study import Study, Task, described
-
-__all__ = ["classifiers", "combined_spaces", "divide", "table_6", "table_7"]
+from .study import RECIPES, Study, Task, described
 
 COLUMN = "digits"
-#: The paper's names of the feature spaces, and the names of the views.
-SPACES = {"FR": "fou", "KL": "kar", "PX": "pix", "ZM": "zer"}
+SPACES = RECIPES["damoulas2009"]["digits"]
 #: Rules whose bound has several maxima.
 SEVERAL = ("Bin", "WSum")
 #: Number of objects of a class in each of the two parts.
 SIZE = 20
 #: Recipe that also starts from each space alone.
-HIGHEST = RECIPE | {"algorithm": {**cast(dict, RECIPE["algorithm"]), "starts": 5}}
+HIGHEST = RECIPE | {"algorithm": {**RECIPE["algorithm"], "starts": 5}}
 GIBBS = {
     "engine": "Gibbs",
     "prior": PRIOR,
@@ -132,11 +128,11 @@ def table_7() -> Study:
         if rule in SEVERAL:
             starts = {", from equal weights": RECIPE, ", highest bound": HIGHEST}
         tasks += [_task(rule, rule + start, recipe) for start, recipe in starts.items()]
-    return described("damoulas2009-mfeat", tasks, draw=draw_weights)
+    return described("damoulas2009-mfeat", tasks)
 
 
 def table_6() -> Study:
     """Tables 4 to 6 by Gibbs sampling."""
     tasks = [_classifiers(GIBBS)]
     tasks += [_task(rule, rule, LONG.get(rule, GIBBS)) for rule in COMBINATIONS]
-    return described("damoulas2009-mfeat-gibbs", tasks, draw=draw_weights)
+    return described("damoulas2009-mfeat-gibbs", tasks)

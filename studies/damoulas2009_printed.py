@@ -28,35 +28,13 @@ from kernelzoo.models.combinations import Binary, Mean
 from kernelzoo.models.combinations.normal_coordinates import draw_hyperparameters
 from kernelzoo.numerics.probit import log_probability_and_gradient
 
-__all__ = ["Printed", "ascend", "draws", "iterate", "printed_objective", "start"]
-
 #: Of one start, where a recipe has none.
 MAX_ITERATIONS = 500
 
 
 @dataclass(frozen=True)
 class Printed:
-    """Expectations after an iteration.
-
-    Attributes
-    ----------
-    family : KernelFamily
-    kernels : ndarray of shape (S, N, M)
-        At the expected exponents and parameters.
-    y : ndarray of shape (N, C)
-        E[Y], eqs 7-8.
-    W, W_var : ndarray of shape (C, M)
-        Means and variances of Q(W), eqs 9-10.
-    roots : list of ndarray of shape (M, M)
-        Cholesky factors of the precisions of Q(W).
-    zeta_rate : ndarray of shape (C, M)
-        Rates of Q(1/zeta), eq 11.
-    weights, rho_mean : ndarray of shape (S,)
-        E[beta] and E[rho].
-    beta, rho, psi : factors or None
-        Q(beta), Q(rho), and Q(psi) of exponents and parameters.
-    objective : float
-    """
+    """Expectations after an iteration."""
 
     family: KernelFamily
     kernels: NDArray
@@ -179,13 +157,7 @@ def printed_objective(
 
 
 def ascend(model: MultinomialProbit, run: Run, algorithm: dict[str, Any]) -> Printed:
-    """Iterate from each start, and return the state with the highest objective.
-
-    `algorithm` has ``tolerance``, the relative change of the objective at which a start ends;
-    ``max_iterations``; ``starts``, one of equal weights and, if there are more, each kernel alone;
-    and ``begin``, "random" for random scores. (``weights``, "plug-in", stands for these equations
-    in recipes.)
-    """
+    """Iterate from each start, and return the state with the highest objective."""
     n = len(model.coords["kernel"])
     learned = model.composition.learned
     first = np.full(n, 1 / n) if learned else model.composition.known

@@ -38,19 +38,9 @@ from .damoulas2009_classifiers import (
     rows_of_combination,
 )
 from .data import absence
-from .study import Study, Task, described
+from .study import RECIPES, Study, Task, described
 
-__all__ = ["classifiers", "combined_spaces", "divide", "tables_8_to_10"]
-
-#: The paper's names of the feature spaces, and the names of the views.
-SPACES = {
-    "Comp": "Composition",
-    "Hydro": "Hydrophobicity",
-    "Pol": "Polarity",
-    "Polz": "Polarizability",
-    "Str": "Secondary",
-    "Vol": "Volume",
-}
+SPACES = RECIPES["damoulas2009"]["proteins"]
 SCALED, RAW = "kernels of diagonal 1", "kernels as they are"
 #: Kernels by column.
 KERNELS: dict[str, Kernels] = {SCALED: polynomial(2).normalize("unit"), RAW: polynomial(2)}
@@ -58,7 +48,7 @@ KERNELS: dict[str, Kernels] = {SCALED: polynomial(2).normalize("unit"), RAW: pol
 NAMES = {SCALED: "damoulas2009-protein", RAW: "damoulas2009-protein-raw"}
 PRODUCTS = ("FixProd", "WProd")
 LONGER = RECIPE | {
-    "algorithm": {**cast(dict, RECIPE["algorithm"]), "max_iterations": 100, "begin": "random"},
+    "algorithm": {**RECIPE["algorithm"], "max_iterations": 100, "begin": "random"},
     "sampling": {"draws": 100},
 }
 

@@ -22,7 +22,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from scipy.stats import chi2
 from xarray import DataTree
@@ -34,20 +33,7 @@ from kernelzoo.inference.engine import with_group
 from kernelzoo.models.kernels import as_stack
 
 from .damoulas2009_classifiers import PRIOR, fitted
-from .damoulas2009_figures import Regions, draw_boundaries_and_regions
-from .report import Report
 from .study import Study, Task, described
-
-__all__ = [
-    "boundaries",
-    "boundary",
-    "divided_plane",
-    "draw",
-    "durations",
-    "quadratic",
-    "regions",
-    "study",
-]
 
 #: Regressors (class, feature) of the first set.
 REGRESSORS = np.array([[0.5, -1.0, 2.0], [-0.5, 2.0, -1.0], [-1.0, 2.0, 2.0]])
@@ -74,9 +60,6 @@ SWEEPS, ITERATIONS = 100_000, 100
 SECONDS = {"Gibbs": f"seconds of {SWEEPS:,} sweeps", "VB": f"seconds of {ITERATIONS} iterations"}
 RATIO = "ratio"
 
-#: Number of grid points on a side of the figure.
-SIDE = 100
-
 
 def divided_plane(n: int, seed: int) -> tuple[NDArray, NDArray]:
     """Simulate (1, x1, x2) of `n` points uniform on the square of side 2, and their classes.
@@ -97,11 +80,7 @@ def boundary(W: NDArray) -> NDArray:
 def boundaries(
     column: str, seed: int, *, n: int, recipes: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, float]:
-    """Compare the posteriors of a boundary, from `n` points, by their covariances (eq 13).
-
-    Return the covariance of slope and intercept in thousandths, whether the true boundary is in the
-    region of 95 % (100 or 0), and the ratio of the slope's variance by Gibbs to that by VB.
-    """
+    """Compare the posteriors of a boundary, from `n` points, by their covariances (eq 13)."""
     values: dict[str, float] = {}
     for name, recipe in recipes.items():
         draws = _boundary_draws(seed, n, recipe)
@@ -148,12 +127,7 @@ def regions(
     kept: int,
     recipes: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, float]:
-    """Compare errors, and the share of a grid with the class of the first recipe, on Neal's data.
-
-    `noise` is the standard deviation of the noise on the inputs, `side` the number of points on a
-    side of the grid on the unit square, and `kept` the number of evenly spaced draws over which
-    predictions are averaged. All in per cent.
-    """
+    """Compare errors and regions (the share of a grid with the class of the first recipe)."""
     train, test = (neal_three_class(m, s, noise) for m, s in ((n, seed), (n_test, seed + 1)))
     grid = _grid(side)
     values: dict[str, float] = {}
@@ -196,11 +170,7 @@ def _region_rows(names: list[str]) -> tuple[str, ...]:
 
 
 def durations(column: str, seed: int, *, n: int, rounds: int, sweeps: int) -> dict[str, float]:
-    """Time Gibbs sweeps, without compilation, and VB iterations alternately on Neal's data.
-
-    Return the medians over `rounds` of the seconds of ``SWEEPS`` sweeps and of ``ITERATIONS``
-    iterations, and their ratio.
-    """
+    """Time Gibbs sweeps, without compilation, and VB iterations alternately on Neal's data."""
     data = neal_three_class(n, seed)
     labels = np.asarray(data.y)
     kernels = as_stack({"quadratic": quadratic(data.X)})
@@ -215,24 +185,6 @@ def durations(column: str, seed: int, *, n: int, rounds: int, sweeps: int) -> di
         times.append((SWEEPS * sweep, time.perf_counter() - start))
     gibbs, vb = np.median(times, axis=0).tolist()
     return {SECONDS["Gibbs"]: gibbs, SECONDS["VB"]: vb, RATIO: gibbs / vb}
-
-
-def draw(report: Report) -> Figure:
-    """Draw Figures 4 to 7 for the points of the first split; fit again, as reports lack draws."""
-    made = study()
-    plane, neal = (made.unit(made.tasks[number], 0) for number in (0, 2))
-    n, recipes = plane.task.settings["n"], plane.task.settings["recipes"]
-    clouds = {name: _boundary_draws(plane.seed, n, recipe) for name, recipe in recipes.items()}
-    settings = neal.task.settings
-    train = neal_three_class(settings["n"], neal.seed, settings["noise"])
-    points, shape = _grid(SIDE), (SIDE, SIDE)
-    labels = {
-        name: _classifier(train, neal.seed, recipe, settings["kept"])(points).reshape(shape)
-        for name, recipe in settings["recipes"].items()
-    }
-    X = np.asarray(train.X, dtype=float)[:, :2]
-    regions = Regions(X, np.asarray(train.y), labels)
-    return draw_boundaries_and_regions(clouds, boundary(REGRESSORS), regions)
 
 
 def study() -> Study:
@@ -254,4 +206,4 @@ def study() -> Study:
         ),
         Task(clock, (*SECONDS.values(), RATIO), durations, {"n": 400, "rounds": 3, "sweeps": 1000}),
     )
-    return described("damoulas2009-synthetic", tasks, draw=draw)
+    return described("damoulas2009-synthetic", tasks)

@@ -11,15 +11,9 @@ import pandas as pd
 from kernelzoo.datasets import Dataset, load
 from kernelzoo.validation import argument_error, check_name
 
-__all__ = ["absence", "objects"]
-
 
 def objects(name: str, standardize: bool, classes: Sequence[str] | None = None) -> Dataset:
-    """Load all objects of a data set, or those of some classes; they are cached in memory.
-
-    With `standardize`, features have mean 0 and standard deviation 1 (divisor n - 1) over all
-    objects, as a transductive method may have them; constant features become 0.
-    """
+    """Load all objects of a data set, or those of some classes; they are cached in memory."""
     if classes is not None and (isinstance(classes, str) or not len(classes)):
         raise argument_error("classes", "objects", "a list of names of classes", repr(classes))
     return _objects(name, standardize, None if classes is None else tuple(map(str, classes)))

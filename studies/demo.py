@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pymc as pm
+from matplotlib import pyplot as plt
 from rich.console import Console
 from xarray import DataTree
 
@@ -27,17 +28,11 @@ from kernelzoo.inference.plots import plot_bound, plot_engines, plot_reliability
 from kernelzoo.models import MultinomialProbit, WishartCompletion
 from kernelzoo.models.kernels import gaussian, linear, polynomial
 
-__all__ = ["run"]
-
 type Runs = tuple[tuple[Engine, dict[str, Any]], ...]
 
 
 def run(out: Path, seed: int, console: Console) -> Comparison:
-    """Classify wines with VB and Gibbs; complete a kernel with Exact, Gibbs and NUTS; compare.
-
-    Results (``*.nc``), tables (``*.csv``) and figures (``*.png``) are written to `out`; the
-    comparison of the engines on wine is returned.
-    """
+    """Classify wines with VB and Gibbs; complete a kernel with Exact, Gibbs and NUTS; compare."""
     out.mkdir(parents=True, exist_ok=True)
     cores = min(2, os.cpu_count() or 1)
     comparison = _classify(out, seed, cores, console)
@@ -68,13 +63,15 @@ def _classify(out: Path, seed: int, cores: int, console: Console) -> Comparison:
     comparison.elements.to_csv(out / "elements.csv")
 
     predictions = {name: predict(model, result, test_kernels) for name, result in results.items()}
-    for name, figure in (
-        ("weights", plot_weights(results)),
-        ("engines", plot_engines(results)),
-        ("bound", plot_bound(results["VB"])),
-        ("reliability", plot_reliability(predictions, data.y_test)),
-    ):
-        figure.savefig(out / f"{name}.png")
+    plot_weights(results)
+    plt.savefig(out / "weights.png")
+    plot_engines(results)
+    plt.savefig(out / "engines.png")
+    plot_bound(results["VB"])
+    plt.savefig(out / "bound.png")
+    plot_reliability(predictions, data.y_test)
+    plt.savefig(out / "reliability.png")
+    plt.close("all")
     console.print(comparison, markup=False, highlight=False, soft_wrap=True)
     return comparison
 

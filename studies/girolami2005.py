@@ -34,18 +34,7 @@ from kernelzoo.models.kernels import Kernels, gaussian, linear, polynomial
 
 from .data import absence, objects
 from .girolami2005_type_two import TypeTwo, fit_type_two
-from .study import Study, Task, described
-
-__all__ = [
-    "accuracies",
-    "clusters",
-    "divide",
-    "figure_3",
-    "optima",
-    "realignment",
-    "table_1",
-    "table_2",
-]
+from .study import RECIPES, Study, Task, described
 
 #: The paper's K_1, K_2, K_3.
 KERNELS = ("Gaussian", "linear", "polynomial")
@@ -59,20 +48,8 @@ CLASSIFIERS: dict[str, tuple[tuple[str, ...], int]] = {
     f"{COMBINED}, {HIGHEST}": (KERNELS, len(STARTS)),
 }
 
-#: Recipe by data set: whether it is standardised, the Gaussian kernel's width, and the number of
-#: objects if they are simulated.
-DATA: dict[str, dict[str, Any]] = {
-    "heart": {"standardize": True, "width": 4.0},
-    "sonar": {"standardize": False, "width": 1.0},
-    "ionosphere": {"standardize": False, "width": 1.0},
-    "2-norm": {"standardize": False, "width": 5.0, "n": 400},
-}
-PRECISIONS = {"sigma": 0.01, "varsigma": 0.01}
-CONCENTRATIONS = {"tau": 1.0, "nu": 1.0}
-# The units of the ledgers are found by these settings: the tolerance lets the iterations never stop
-# before the last one.
-ALGORITHM = {"type_two": True, "type_two_from": 5, "max_iterations": 100, "tolerance": 1e-300}
-
+RECIPE = RECIPES["girolami2005"]
+DATA: dict[str, dict[str, Any]] = RECIPE["data"]
 SEED = 2005
 
 
@@ -123,11 +100,7 @@ def _fitted(
 def accuracies(
     column: str, seed: int, *, data: Mapping[str, Any], width: float, recipe: Mapping[str, Any]
 ) -> dict[str, float]:
-    """Test accuracy by the name in ``CLASSIFIERS``, per cent.
-
-    `data` are settings of `divide`; `recipe` has ``precisions`` and ``concentrations``, the priors,
-    ``algorithm``, settings of `fit_type_two`, and ``draws``, over which predictions are averaged.
-    """
+    """Test accuracy by the name in ``CLASSIFIERS``, per cent."""
     split, specification = divide(column, seed, **data), _specification(width)
     trained = specification(split.X_train)
     new = specification(split.X_test, split.X_train)
@@ -169,22 +142,14 @@ def _rows(start: str) -> tuple[str, ...]:
 def clusters(
     rng: np.random.Generator, *, size: int, gap: float, spread: float
 ) -> tuple[NDArray, NDArray]:
-    """Simulate two classes of two clusters each, on the two sides of the second axis.
-
-    `gap` is the distance of the classes from the axis; the clusters of a class are 2 apart. Points
-    are in the order of the clusters, each of `size` points.
-    """
+    """Simulate two classes of two clusters each, on the two sides of the second axis."""
     centres = np.array([[-gap, -1.0], [-gap, 1.0], [gap, -1.0], [gap, 1.0]])
     X = np.repeat(centres, size, axis=0)
     return X + spread * rng.standard_normal(X.shape), np.repeat([0, 1], 2 * size)
 
 
 def eigenvector_kernels(gram: NDArray) -> tuple[NDArray, NDArray]:
-    """Split a kernel into the rank-one kernels u_n u_n' of its eigenvectors (section 6.1).
-
-    Also return the eigenvalues, divided by their sum. They decrease; those of rounding error are
-    left out.
-    """
+    """Split a kernel into the rank-one kernels u_n u_n' of its eigenvectors (section 6.1)."""
     eigenvalues, vectors = np.linalg.eigh(gram)
     eigenvalues, vectors = eigenvalues[::-1], vectors.T[::-1]
     rank = int((eigenvalues > len(eigenvalues) * np.finfo(float).eps * eigenvalues[0]).sum())
@@ -224,16 +189,8 @@ def realignment(
 
 def _settings(column: str, draws: int) -> dict[str, Any]:
     data = {"test_size": 0.3} | DATA[column]
-    return {
-        "width": data.pop("width"),
-        "data": data,
-        "recipe": {
-            "precisions": PRECISIONS,
-            "concentrations": CONCENTRATIONS,
-            "algorithm": ALGORITHM,
-            "draws": draws,
-        },
-    }
+    recipe = {name: RECIPE[name] for name in ("precisions", "concentrations", "algorithm")}
+    return {"width": data.pop("width"), "data": data, "recipe": recipe | {"draws": draws}}
 
 
 def _skip(column: str) -> str | None:
@@ -263,7 +220,6 @@ def _of_all_data(
 def figure_3() -> Study:
     """Figure 3: alignment of a kernel with the labels, its eigenvectors reweighted by MAP."""
     rows = ("alignment before", "alignment after", "largest eigenvalue", "largest weight")
-    points = {"size": 20, "gap": 1.5, "spread": 0.3}
-    settings = {"points": points, "width": 1.0, "precisions": PRECISIONS}
+    settings = RECIPE["figure_3"] | {"precisions": RECIPE["precisions"]}
     task = Task("two classes of two clusters", rows, realignment, settings)
     return described("girolami2005-figure3", [task])

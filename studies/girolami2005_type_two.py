@@ -22,8 +22,6 @@ from kernelzoo.inference.variational import Gamma
 from kernelzoo.models import CompositeKernelClassification
 from kernelzoo.models.combinations import DirichletWeights
 
-__all__ = ["TypeTwo", "fit_type_two", "most_likely"]
-
 # Largest shape: beyond, log a - digamma(a) has lost its digits.
 LARGEST_SHAPE = 1e8
 NEWTON_STEPS = 100
@@ -79,11 +77,7 @@ def _fitted(state: State[Any], priors: Mapping[str, Gamma]) -> dict[str, Gamma]:
 
 
 def most_likely(factor: Any) -> Gamma:
-    """Maximise sum_m E[log Gamma(x_m | shape, rate)] (section 4.2) for a factor of the x_m.
-
-    The shape solves log a - digamma(a) = log(mean of E[x]) - mean of E[log x], by Newton's method
-    on 1 / a (T. Minka 2002, Estimating a Gamma distribution); it is at most 1e8.
-    """
+    """Maximise sum_m E[log Gamma(x_m | shape, rate)] (section 4.2) for a factor of the x_m."""
     average = float(np.mean(factor.mean))
     gap = float(np.log(average) - np.mean(factor.mean_log))
     if gap <= 0.5 / LARGEST_SHAPE:

@@ -29,7 +29,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from kernelzoo.inference import EM, fit, predict
@@ -38,32 +37,11 @@ from kernelzoo.inference.scores import correlation_distance, entry_coverage, svm
 from kernelzoo.models import MutualKernelCompletion
 
 from .data import absence
-from .kato_figures import draw_by_matrix, draw_by_ratio
 from .kato_problems import Problem, problem, training_part
-from .report import Report
-from .study import Study, Task, described
-
-__all__ = ["completion", "figure_2", "figure_3", "figure_4"]
+from .study import RECIPES, Study, Task, described
 
 #: Completion methods with their settings.
-METHODS: dict[str, dict[str, Any]] = {
-    "zero": {"by": "imputation", "lam": 0.1, "method": "zero"},
-    "mean": {"by": "imputation", "lam": 0.1, "method": "mean"},
-    "EM": {"by": "EM", "lam": 0.1, "engine": {}},
-    "EM as printed": {
-        "by": "EM",
-        "lam": 0.001,
-        "engine": {"start": "zero", "memory": 0, "max_iterations": 100},
-    },
-    "Gibbs": {
-        "by": "Gibbs",
-        "lam": 0.1,
-        "jitter": 1e-4,
-        "fit": {"draws": 5000, "tune": 300, "chains": 1},
-        "entries": 50,
-        "level": 0.9,
-    },
-}
+METHODS: dict[str, dict[str, Any]] = RECIPES["kato_mkmc"]["methods"]
 PLAIN = tuple(name for name, recipe in METHODS.items() if recipe["by"] != "Gibbs")
 MATRIX = "M"
 PARTS = {"small": 0.2, "large": 0.43}
@@ -141,12 +119,7 @@ def completion(
     parts: Mapping[str, float],
     every_kernel: bool,
 ) -> dict[str, float]:
-    """Complete the kernels of one repetition with several methods, and score them, in per cent.
-
-    `column` is one of ``kato_problems.PROBLEMS``, `ratio` the missing share in per cent, `methods`
-    is as ``METHODS``, and `parts` are shares of the objects for training classifiers; the first is
-    used for every matrix, and with `every_kernel` all are, also on each completed kernel.
-    """
+    """Complete the kernels of one repetition with several methods, and score them, in per cent."""
     given = problem(column, seed, ratio / 100)
     truth = given.kernels.sel(kernel=list(given.known))
     values: dict[str, float] = {}
@@ -178,38 +151,20 @@ class Column(NamedTuple):
     """A data set of the studies, with its ratios and numbers of repetitions."""
 
     data: str
-    kernels: tuple[str, ...]
-    ratios: tuple[int, ...]
+    kernels: list[str]
+    ratios: list[int]
     splits: int
-    gibbs_ratios: tuple[int, ...]
+    gibbs_ratios: list[int]
     gibbs_splits: int
 
 
-_SPACES = ("Composition", "Secondary", "Hydrophobicity", "Volume", "Polarity", "Polarizability")
+#: By name; copies of a row are numbered.
 COLUMNS: dict[str, Column] = {
-    "mfeat": Column(
-        "mfeat",
-        ("fou", "fac", "kar", "pix", "zer", "mor"),
-        (10, 20, 30, 40, 50, 60, 70, 80),
-        30,
-        (20, 50, 80),
-        3,
-    ),
-    "digits200": Column(
-        "kernels_digits200", tuple(f"K{k}" for k in range(6)), (20, 50, 80), 30, (50,), 2
-    ),
-    "protein fold": Column(
-        "protein_fold",
-        (*_SPACES, "L1", "L4", "L14", "L30", "SWblosum62", "SWpam50"),
-        (20, 50, 80),
-        30,
-        (50,),
-        1,
-    ),
-    # Without labels there are no classifiers.
-    **{
-        f"embryo {i + 1}": Column("kernels_embryo", (), (10, 20, 30), 1, (20,), 1) for i in range(5)
-    },
+    f"{name} {i + 1}" if "copies" in row else name: Column(
+        **{key: value for key, value in row.items() if key != "copies"}
+    )
+    for name, row in RECIPES["kato_mkmc"]["columns"].items()
+    for i in range(row.get("copies", 1))
 }
 
 
@@ -262,24 +217,22 @@ def _yeast() -> Task:
     return Task(YEAST, rows, completion, skip="the paper's kernels are not available")
 
 
-def _study(
-    figure: int, shown: Callable[[str], bool], draw: Callable[[Report], Figure], *others: Task
-) -> Study:
+def _study(figure: int, shown: Callable[[str], bool], *others: Task) -> Study:
     tasks = (*others, *_tasks())
     rows = frozenset(row for task in tasks for row in task.rows if shown(row))
-    return described(f"kato-figure{figure}", tasks, shown=rows, draw=draw)
+    return described(f"kato-figure{figure}", tasks, shown=rows)
 
 
 def figure_2() -> Study:
     """Figure 2: AUC on M and on each completed kernel, half of all rows missing."""
-    return _study(2, lambda row: f", {HALF} %: AUC" in row, draw_by_matrix, _yeast())
+    return _study(2, lambda row: f", {HALF} %: AUC" in row, _yeast())
 
 
 def figure_3() -> Study:
     """Figure 3: AUC on M by the share of missing rows."""
-    return _study(3, lambda row: row.endswith(SMALLER), draw_by_ratio)
+    return _study(3, lambda row: row.endswith(SMALLER))
 
 
 def figure_4() -> Study:
     """Figure 4: distance from the truth by the share of missing rows, and coverage."""
-    return _study(4, lambda row: row.endswith((DISTANCE, COVERAGE)), draw_by_ratio)
+    return _study(4, lambda row: row.endswith((DISTANCE, COVERAGE)))

@@ -26,15 +26,9 @@ from numpy.typing import NDArray
 from kernelzoo.datasets import load
 from kernelzoo.models.kernels import as_stack, gaussian
 
-__all__ = ["PROBLEMS", "Problem", "nested_mask", "problem", "training_part"]
-
 
 class Problem(NamedTuple):
-    """Kernels and their visible part.
-
-    Kernels (kernel, obs, basis) are the true ones, with zeros where the truth is unknown; `known`
-    are the fully known kernels; `visible` is (object, kernel).
-    """
+    """Kernels and their visible part."""
 
     kernels: xr.DataArray
     visible: NDArray[np.bool_]
@@ -140,9 +134,5 @@ PROBLEMS: dict[str, Callable[[int, float], Problem]] = {
 
 
 def problem(column: str, seed: int, ratio: float) -> Problem:
-    """Make the kernels of a column of ``PROBLEMS``, and hide a share of their rows.
-
-    The seed is that of the objects, if they are drawn, and of the mask. The embryo data have fixed
-    masks, for a ratio of 0.1, 0.2 or 0.3 of the known kernel.
-    """
+    """Make the kernels of a column of ``PROBLEMS``, and hide a share of their rows."""
     return PROBLEMS[column](seed, ratio)

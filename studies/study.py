@@ -1,17 +1,15 @@
-"""Studies: tables that are filled split by split and can be stopped and resumed.
+"""Studies: tables that are filled split by split, can be resumed, and stand beside the paper's.
 
 A `Study` is a table of rows (methods) by columns (data sets). A `Task` fills some cells of one
-column: its function runs one random split and returns a number for each cell. One task on one split
-is a *unit*, the smallest piece of work. A finished unit is a file at once, and is not repeated
-when the study is started again.
+column: its function runs one random split and returns a number for each cell. A finished split is a
+file at once, named by the recipe (function and settings), the split and its seed, and is not
+repeated. A seed depends on the study's seed, the column and the split alone: all tasks of a column
+use the same splits, and neither order, processes nor interruptions change the table.
 
-A unit's seed depends only on the study's seed, the column and the number of the split: all tasks of
-a column use the same splits, and neither the order of the units, the number of processes, nor
-interruptions change the table.
-
-A unit belongs to its recipe, the task's function and all its settings, and to the version of this
-package. A task with changed settings starts anew and leaves the old units in the file; other tasks
-keep their units.
+A cell *agrees* with the paper if Welch's t test does not reject equal means at level 0.01, and
+*differs* otherwise. Both means are over splits of the same data, so that standard errors cover the
+draw of splits only. Where the paper prints no spread, its number counts as exact apart from
+rounding. Below five splits there is no verdict.
 """
 
 import hashlib
@@ -23,40 +21,55 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, NamedTuple
 
 import numpy as np
-from matplotlib.figure import Figure
+import pandas as pd
+from rich.table import Table
+from scipy.stats import ttest_ind_from_stats
 
-from kernelzoo.inference.engine import quiet_sampler, records, versions
-from kernelzoo.validation import argument_error, check_count
+from kernelzoo.inference.engine import quiet_sampler, records
+from kernelzoo.validation import check_count
 
-from .report import Cell, Published, Report, printed
+__all__ = ["Published", "Report", "Study", "Task", "described", "printed", "run_study", "tabulate"]
 
-__all__ = ["Study", "Task", "described", "read_units", "run_study", "tabulate"]
-
+FOLDER = Path(__file__).parent
 #: Titles, sizes and notes of the studies.
-DESCRIPTIONS = tomllib.loads((Path(__file__).parent / "studies.toml").read_text(encoding="utf-8"))
+DESCRIPTIONS = tomllib.loads((FOLDER / "studies.toml").read_text(encoding="utf-8"))
+#: Settings of the studies, by module.
+RECIPES = tomllib.loads((FOLDER / "recipes.toml").read_text(encoding="utf-8"))
+#: Level of the test, and least number of splits for a verdict.
+LEVEL, FEWEST = 0.01, 5
+
+
+class Published(NamedTuple):
+    """Printed mean; the number after its plus-minus, if any; half a unit of the last digit."""
+
+    mean: float
+    spread: float | None = None
+    rounding: float = 0.0
+
+
+def printed(name: str) -> dict[tuple[str, str], Published]:
+    """Read the printed numbers of a study by (row, column) from ``printed/NAME.csv``, if any."""
+    path = FOLDER / "printed" / f"{name}.csv"
+    if not path.exists():
+        return {}
+    return {
+        (line.row, line.column): Published(
+            line.mean, None if np.isnan(line.spread) else line.spread, np.nan_to_num(line.rounding)
+        )
+        for line in pd.read_csv(path).itertuples()
+    }
 
 
 @dataclass(frozen=True)
 class Task:
-    """Work on one column of a table.
+    """Work on some rows of one column.
 
-    Parameters
-    ----------
-    column : str
-    rows : tuple of str
-        Rows of the column's cells that the task fills.
-    function : callable
-        ``function(column, seed, **settings)`` returns a mapping with a finite number for each row.
-        It must be defined at the top of a module, so that other processes find it.
-    settings : mapping, optional
-        All other settings that affect the numbers, as JSON values.
-    skip : str, optional
-        Why the task cannot be run here.
-    splits : int, optional
-        Number of splits, if fewer than the study's, for slow tasks.
+    ``function(column, seed, **settings)``, at the top of a module, returns a finite number for each
+    row. `settings` are JSON values. `skip` says why the task cannot be run here. `splits` are fewer
+    than the study's, for slow tasks.
     """
 
     column: str
@@ -68,9 +81,7 @@ class Task:
 
     def wanted(self, splits: int) -> int:
         """Count the task's splits in a study with `splits`; 0 if the task is skipped."""
-        if self.skip is not None:
-            return 0
-        return splits if self.splits is None else min(splits, self.splits)
+        return 0 if self.skip else min(splits, self.splits or splits)
 
     @property
     def recipe(self) -> str:
@@ -80,38 +91,36 @@ class Task:
         return hashlib.sha256(json.dumps(contents, sort_keys=True).encode()).hexdigest()[:16]
 
 
+class Unit(NamedTuple):
+    """One task on one split."""
+
+    task: Task
+    split: int
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """Name of the unit's file."""
+        return f"{self.task.recipe}-{self.split}-{self.seed}"
+
+    def run(self) -> dict[str, Any]:
+        """Run the unit; return a record of its values."""
+        with quiet_sampler():
+            values = self.task.function(self.task.column, self.seed, **self.task.settings)
+        numbers = {row: float(value) for row, value in values.items()}
+        if set(numbers) != set(self.task.rows) or not np.isfinite(list(numbers.values())).all():
+            raise ValueError(f"A finite number is needed for {self.task.rows}. Got {numbers}.")
+        return {"column": self.task.column, "values": numbers}
+
+
 @dataclass(frozen=True)
 class Study:
-    """A table of a paper and the tasks that reproduce it.
+    """A table of a paper, and the tasks that reproduce it.
 
-    Parameters
-    ----------
-    name : str
-        Name of the study and of its files.
-    title, measure : str
-        Title of the table, and meaning of its numbers.
-    tasks : tuple of Task
-        Tasks in the order of the table's rows and columns.
-    splits : int
-        Number of splits of every column.
-    seed : int
-    published : mapping of (row, column) to Published
-        Printed numbers of the paper, as `printed` reads them.
-    published_splits : int
-    spread : {"sd", "se"}
-        Meaning of the number after the paper's plus-minus: standard deviation over splits, or
-        standard error of the mean.
-    irreproducible : mapping of (row, column) to str
-        Known reasons why a published number cannot be reproduced.
-    notes : str
-        Notes for the report.
-    ledger : str, optional
-        Name of the folder of finished units, which studies with common tasks share. Default:
-        `name`.
-    shown : set of str, optional
-        Rows of the table. Default: all rows of the tasks.
-    draw : callable, optional
-        ``draw(report)`` makes the figure.
+    `published` numbers are by (row, column), and so are the reasons of `irreproducible` ones. The
+    number after the paper's plus-minus is a standard deviation over splits, or with `spread` "se" a
+    standard error. Studies with common tasks share the folder of units `ledger`. `shown` are the
+    rows of the table, by default all.
     """
 
     name: str
@@ -122,12 +131,11 @@ class Study:
     seed: int
     published: Mapping[tuple[str, str], Published] = field(default_factory=dict)
     published_splits: int = 30
-    spread: Literal["sd", "se"] = "sd"
+    spread: str = "sd"
     irreproducible: Mapping[tuple[str, str], str] = field(default_factory=dict)
     notes: str = ""
     ledger: str | None = None
     shown: frozenset[str] | None = None
-    draw: Callable[[Report], Figure] | None = None
 
     def seed_of(self, column: str, split: int) -> int:
         """Seed of a split (32 bits), the same for every task of the column."""
@@ -138,18 +146,19 @@ class Study:
         """Rows of a task that are in the table."""
         return tuple(row for row in task.rows if self.shown is None or row in self.shown)
 
-    def units(self, splits: int) -> "list[Unit]":
-        """Units of the shown rows, ordered by split."""
-        return [
+    def unit(self, task: Task, split: int) -> Unit:
+        """One task on one split."""
+        return Unit(task, split, self.seed_of(task.column, split))
+
+    def units(self, splits: int) -> dict[str, Unit]:
+        """Units of the shown rows by name, ordered by split."""
+        each = (
             self.unit(task, split)
             for split in range(splits)
             for task in self.tasks
             if split < task.wanted(splits) and self.rows_of(task)
-        ]
-
-    def unit(self, task: Task, split: int) -> "Unit":
-        """One task on one split."""
-        return Unit(task, split, self.seed_of(task.column, split))
+        )
+        return {unit.name: unit for unit in each}
 
 
 def described(name: str, tasks: Iterable[Task], **fields: Any) -> Study:
@@ -172,46 +181,6 @@ def described(name: str, tasks: Iterable[Task], **fields: Any) -> Study:
     )
 
 
-@dataclass(frozen=True)
-class Unit:
-    """One task on one split."""
-
-    task: Task
-    split: int
-    seed: int
-
-    @property
-    def fields(self) -> dict[str, Any]:
-        """Fields of a record that tell units apart."""
-        values = self.task.recipe, versions()["kernelzoo"], self.split, self.seed
-        return dict(zip(_KEY, values, strict=True))
-
-    @property
-    def key(self) -> tuple[Any, ...]:
-        """Key of the unit among records."""
-        return tuple(self.fields.values())
-
-    @property
-    def name(self) -> str:
-        """Name of the unit's file."""
-        return "-".join(map(str, self.key))
-
-    def run(self) -> dict[str, Any]:
-        """Run the unit; return a record of its values."""
-        with quiet_sampler():
-            values = self.task.function(self.task.column, self.seed, **self.task.settings)
-        numbers = {row: float(value) for row, value in values.items()}
-        if set(numbers) != set(self.task.rows) or not np.isfinite(list(numbers.values())).all():
-            needed = f"one that returns a finite number for each of {', '.join(self.task.rows)}"
-            raise argument_error("function", "Task", needed, repr(numbers))
-        return {**self.fields, "column": self.task.column, "values": numbers}
-
-
-_KEY = ("recipe", "kernelzoo", "split", "seed")
-# The version that wrote no version into its records.
-_FIRST = {"kernelzoo": "0.1.0"}
-
-
 def run_study(
     study: Study,
     out: Path,
@@ -219,48 +188,30 @@ def run_study(
     splits: int | None = None,
     jobs: int = 1,
     progressbar: bool = True,
-) -> Report:
-    """Run the unfinished units of a study, and write its table.
+) -> "Report":
+    """Run the unfinished units of a study, and write its table to the folder `out`.
 
-    Parameters
-    ----------
-    study : Study
-    out : Path
-        Folder of the table, ``<name>.csv`` and ``<name>.md``, and of the folder ``<ledger>`` with a
-        file per unit. Units of an earlier run in ``<ledger>.jsonl`` count, too, one per line, as
-        the folder's files are when they are joined.
-    splits : int, optional
-        Number of splits in place of the study's. A later call with more splits reuses the units.
-    jobs : int, default=1
-        Number of processes; with an active Dask client, its workers take their place.
-    progressbar : bool, default=True
-
-    Returns
-    -------
-    Report
-        Table of the finished splits: all splits, unless the study was interrupted (Ctrl-C) or units
-        failed. The next call repeats failed units.
+    Units are in the folder ``<ledger>``. A later call with more `splits` goes on from them, and
+    repeats those that failed. With an active Dask client, its workers take the place of the `jobs`
+    processes. After Ctrl-C the table has the finished splits.
     """
     splits = check_count(study.splits if splits is None else splits, "splits", "run_study")
-    check_count(jobs, "jobs", "run_study")
-    name = study.ledger or study.name
-    found = read_units(out, name)
-    finished = {_key_of(record) for record in found}
-    unfinished = {unit.name: unit for unit in study.units(splits) if unit.key not in finished}
+    units = study.units(splits)
     made = records(
         lambda: Unit.run,
-        unfinished,
+        units,
         title=study.name,
         owner="run_study",
-        store=out / name,
-        cores=jobs,
+        store=out / (study.ledger or study.name),
+        cores=check_count(jobs, "jobs", "run_study"),
         progressbar=progressbar,
     )
+    found: dict[str, Mapping[str, Any]] = {}
     interrupted = False
     try:
         with closing(made):
-            for each, record in made:
-                found.append({**unfinished[each].fields, **record})
+            for name, record in made:
+                found[name] = record
     except KeyboardInterrupt:
         interrupted = True
     report = tabulate(study, found, splits, interrupted=interrupted)
@@ -268,73 +219,153 @@ def run_study(
     return report
 
 
-def read_units(folder: Path, name: str) -> list[dict[str, Any]]:
-    """Read the records of finished units in the file ``NAME.jsonl`` and in the folder ``NAME``.
-
-    Raises
-    ------
-    ValueError
-        When a line is no record; the message names the file.
-    """
-    found = []
-    for path in (folder / f"{name}.jsonl", *sorted((folder / name).glob("*.json"))):
-        for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
-            try:
-                record = json.loads(line)
-                _ = record["values"], _key_of(record)
-            except (ValueError, TypeError, KeyError) as error:
-                raise ValueError(
-                    f"{path} has a line that is no finished unit: {line[:60]!r}. Remove the line, "
-                    "or choose another folder."
-                ) from error
-            found.append(record)
-    return found
-
-
-def _key_of(record: Mapping[str, Any]) -> tuple[Any, ...]:
-    return tuple({**_FIRST, **record}.get(field) for field in _KEY)
-
-
 def tabulate(
-    study: Study,
-    units: Iterable[Mapping[str, Any]],
-    splits: int,
-    *,
-    interrupted: bool = False,
-    any_version: bool = False,
-) -> Report:
-    """Make the table of a study from records of its units, without running any.
-
-    Units of other versions of kernelzoo count only with `any_version`; the last one counts then.
-    """
-
-    def place(key: tuple[Any, ...]) -> tuple[Any, ...]:
-        recipe, version, *rest = key
-        return (recipe, None if any_version else version, *rest)
-
-    known: dict[tuple[Any, ...], Mapping[str, Any]] = {}
-    for record in units:
-        key = place(_key_of(record))
-        # A unit may have failed before it was finished; the finished record counts.
-        if "values" in record or "values" not in known.get(key, {}):
-            known[key] = record
-    cells = []
+    study: Study, found: Mapping[str, Mapping[str, Any]], splits: int, *, interrupted: bool = False
+) -> "Report":
+    """Make the table of a study from records of its units by name, without running any."""
+    lines = []
     for task in study.tasks:
-        wanted = task.wanted(splits)
-        numbers = range(splits if task.skip else wanted)
-        keys = [place(study.unit(task, split).key) for split in numbers]
-        found = [known[key] for key in keys if key in known]
-        cells += [
-            Cell(
-                row=row,
-                column=task.column,
-                values=tuple(r["values"][row] for r in found if "values" in r),
-                errors=tuple(r["error"] for r in found if "error" in r),
-                wanted=wanted,
-                skip=task.skip,
-                published=study.published.get((row, task.column)),
-                irreproducible=study.irreproducible.get((row, task.column)),
+        names = [study.unit(task, split).name for split in range(task.wanted(splits) or splits)]
+        done = [found[name] for name in names if name in found]
+        errors = [record["error"] for record in done if "error" in record]
+        for row in study.rows_of(task):
+            values = [record["values"][row] for record in done if "values" in record]
+            left = task.wanted(splits) - len(values) - len(errors)
+            lines.append(_line(study, task, row, values, errors) | {"left": max(left, 0)})
+    return Report(study, pd.DataFrame(lines), interrupted)
+
+
+def _line(
+    study: Study, task: Task, row: str, values: list[float], errors: list[str]
+) -> dict[str, Any]:
+    """Paper and ours (mean, sd over splits, divisor n - 1), difference and verdict of a cell."""
+    cell = row, task.column
+    paper = study.published.get(cell)
+    theirs = np.nan if paper is None or paper.spread is None else paper.spread
+    theirs *= study.published_splits**0.5 if study.spread == "se" else 1.0
+    mean = float(np.mean(values)) if values else np.nan
+    sd = float(np.std(values, ddof=1)) if len(values) > 1 else np.nan
+    # Of the difference, or of our mean if the paper has no sd.
+    error = np.hypot(
+        sd / max(len(values), 1) ** 0.5, np.nan_to_num(theirs) / study.published_splits**0.5
+    )
+    if values:
+        told = verdict(study, cell, mean, sd, len(values), float(np.nan_to_num(theirs)))
+    elif task.skip:
+        told = f"skipped: {task.skip}"
+    else:
+        told = f"failed: {errors[0]}" if errors else "not run"
+    return {
+        "column": task.column,
+        "row": row,
+        "paper": np.nan if paper is None else paper.mean,
+        "paper_sd": theirs,
+        "ours": mean,
+        "sd": sd,
+        "splits": len(values),
+        "failed": len(errors),
+        "difference": np.nan if paper is None else mean - paper.mean,
+        "standard_error": np.nan if paper is None else error,
+        "verdict": told,
+        "values": values,
+    }
+
+
+def verdict(
+    study: Study, cell: tuple[str, str], mean: float, sd: float, number: int, theirs: float
+) -> str:
+    """Verdict on a cell with our mean and sd over `number` splits; `theirs` is the paper's sd."""
+    paper = study.published.get(cell)
+    if paper is None:
+        return "not in the paper"
+    gap = max(abs(mean - paper.mean) - paper.rounding, 0.0)
+    if study.published_splits == 1:
+        agrees = gap == 0
+    elif number < FEWEST:
+        return "too few splits"
+    elif sd == theirs == 0:
+        agrees = round(gap, 2) == 0
+    else:
+        # With a standard deviation of 0, Welch's test is Student's t test against a number.
+        welch = ttest_ind_from_stats(
+            gap, sd, number, 0, theirs, study.published_splits, equal_var=False
+        )
+        agrees = welch.pvalue >= LEVEL
+    if agrees:
+        return "agrees"
+    reason = study.irreproducible.get(cell)
+    return f"paper's cell cannot be reproduced: {reason}" if reason else "differs"
+
+
+@dataclass(frozen=True)
+class Report:
+    """A study's table, a line per cell; prints as a table. ``values`` are those of the splits."""
+
+    study: Study
+    table: pd.DataFrame
+    interrupted: bool = False
+
+    def write(self, folder: Path) -> None:
+        """Write ``<name>.csv`` with all digits, and ``<name>.md`` for reading."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self.table.drop(columns="values").to_csv(folder / f"{self.study.name}.csv", index=False)
+        (folder / f"{self.study.name}.md").write_text(self.markdown(), encoding="utf-8")
+
+    def markdown(self) -> str:
+        """Table, rule of the verdicts, and recipes."""
+        study = self.study
+        header, *body = self.printed()
+        lines = [f"# {study.title}", "", f"{study.measure}: mean ± sd over random splits.", ""]
+        for row in (header, ["---"] * len(header), *body):
+            escaped = (entry.replace("|", "\\|").replace("\n", " ") for entry in row)
+            lines.append(f"| {' | '.join(escaped)} |")
+        lines += ["", self.rule(), *([study.notes] if study.notes else []), "", "Settings:", ""]
+        for task in study.tasks:
+            if rows := study.rows_of(task):
+                settings = json.dumps(dict(task.settings), sort_keys=True)
+                lines.append(f"- {task.column}, {', '.join(rows)}: `{settings}`")
+        return "\n".join(lines) + "\n"
+
+    def rule(self) -> str:
+        """Rule of the verdicts."""
+        study = self.study
+        if study.published_splits == 1:
+            return "Not a mean over splits: a cell agrees when it is the printed number, rounded."
+        spread = {"sd": "standard deviation", "se": "standard error"}[study.spread]
+        alone = any(paper.spread is None for paper in study.published.values())
+        exact = " A mean printed without a spread counts as exact." if alone else ""
+        return (
+            f"A cell agrees when Welch's t test of the two means, less rounding, has p >= {LEVEL}; "
+            "se is the standard error of the difference over the draw of splits. The paper has "
+            f"{study.published_splits} splits and prints a {spread} with its means. Below {FEWEST} "
+            f"splits there is no verdict.{exact}"
+        )
+
+    def printed(self) -> list[list[str]]:
+        """Header and rows of the table in print."""
+        rows = [["data", "method", "paper", "ours", "splits", "difference", "se", "verdict"]]
+        for line in self.table.to_dict("records"):
+            trouble = f" ({line['failed']} failed)" if line["failed"] else ""
+            means = [
+                " ± ".join(f"{x:.2f}" for x in pair if not np.isnan(x))
+                for pair in ((line["paper"], line["paper_sd"]), (line["ours"], line["sd"]))
+            ]
+            difference, error = line["difference"], line["standard_error"]
+            rows.append(
+                [
+                    *(line["column"], line["row"], *means, f"{line['splits']}{trouble}"),
+                    "" if np.isnan(difference) else f"{difference:+.2f}",
+                    "" if np.isnan(error) else f"{error:.2f}",
+                    line["verdict"],
+                ]
             )
-            for row in study.rows_of(task)
-        ]
-    return Report(study, tuple(cells), interrupted)
+        return rows
+
+    def __rich__(self) -> Table:
+        header, *body = self.printed()
+        table = Table(title=self.study.title, caption=self.rule())
+        for name in header:
+            table.add_column(name, overflow="fold")
+        for row in body:
+            table.add_row(*row)
+        return table

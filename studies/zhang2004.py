@@ -31,39 +31,16 @@ from kernelzoo.inference.mutual_completion import ideal_kernel
 from kernelzoo.models import DiagonalWishartCompletion, WishartCompletion
 
 from .data import absence, objects
-from .report import printed
-from .study import Study, Task, described
-
-__all__ = ["Division", "baselines", "divide", "expectation_maximization", "table_1", "tanner_wong"]
+from .study import RECIPES, Study, Task, described, printed
 
 PUBLISHED = printed("zhang2004-table1")
 
-#: Ionosphere has two equal rows: A is singular without a jitter.
-SMALL: dict[str, Any] = {
-    "beta": 2.5,
-    "test_size": 0.4,
-    "standardize": True,
-    "classes": None,
-    "jitter": 1e-8,
-}
-USPS = {
-    "beta": "mean distance",
-    "test_size": 0.01,
-    "standardize": False,
-    "classes": ["1", "2", "3", "4"],
-    "jitter": 1e-8,
-}
-#: USPS as the paper describes it, and as its numbers imply.
-USPS_DIVIDED = "usps, 1 % for training"
+RECIPE = RECIPES["zhang2004"]
 DATA: dict[str, dict[str, Any]] = {
-    "ionosphere": SMALL,
-    "wine": SMALL,
-    "usps": USPS,
-    USPS_DIVIDED: USPS | {"name": "usps", "test_size": 0.99, "beta": "mean squared distance"},
+    column: {"classes": None} | row for column, row in RECIPE["data"].items()
 }
-
-CHAIN = {"draws": 1000, "tune": 1000, "eta": 3.0, "zeta": 0.5, "alpha": 1.2}
-BASELINES = {"C": 300.0, "ridges": [1e-1, 1e-2, 1e-3, 1e-4], "folds": 5}
+SMALL = DATA["wine"]
+CHAIN, BASELINES = RECIPE["chain"], RECIPE["baselines"]
 
 
 @dataclass(frozen=True)
@@ -110,12 +87,7 @@ def divide(
     jitter: float,
     name: str | None = None,
 ) -> Division:
-    """Make the kernels of one division, stratified by class, in O(n^2 D).
-
-    `beta` is the scale of the Gaussian kernel ``exp(-|x - x'|^2 / beta)``, a number or the "mean
-    distance" or "mean squared distance" of different training objects; `jitter` is added to the
-    diagonal of A; `name` is the data set, if several columns use it.
-    """
+    """Make the kernels of one division, stratified by class, in O(n^2 D)."""
     data = objects(name or column, standardize, tuple(classes) if classes else None)
     split = data.split(test_size, seed=seed, standardize=False)
     X = np.concatenate([np.asarray(split.X_train), np.asarray(split.X_test)])

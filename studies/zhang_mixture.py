@@ -42,51 +42,21 @@ from kernelzoo.models import WishartCompletion
 from kernelzoo.models.kernels import Kernels, gaussian, linear, polynomial
 
 from .data import absence, objects
-from .report import printed
-from .study import Study, Task, described
-
-__all__ = [
-    "Division",
-    "divide",
-    "kernel_learning",
-    "matched_degrees",
-    "table_1",
-    "table_2",
-    "table_3",
-]
+from .study import RECIPES, Study, Task, described, printed
 
 type _Recipe = Mapping[str, Any]
 type _Forms = Mapping[str, Sequence[Any]]
 
 #: The four numbers of a kernel in a table, in the paper's order.
-MEASURES = (
-    "target alignment",
-    "target accuracy",
-    "input alignment",
-    "input accuracy",
-)
+MEASURES = ("target alignment", "target accuracy", "input alignment", "input accuracy")
 
+RECIPE = RECIPES["zhang_mixture"]
 #: Kernels by name: form and arguments; for a Gaussian kernel the sigma^2 of eq (16).
-TYPES: _Forms = {
-    "Gaussian": ["gaussian", 0.75],
-    "polynomial": ["polynomial", 2],
-    "linear": ["linear"],
-}
-WIDTHS: _Forms = {f"variance {v:.2f}": ["gaussian", v] for v in (0.5, 0.75, 1.0, 1.25, 1.5)}
-
-#: The paper's eps before and after matching.
-_BEFORE = {"jitter": 0.01, "jitter_first": True}
-_AFTER = {"jitter": 0.05, "jitter_first": False}
+TYPES: _Forms = RECIPE["types"]
+WIDTHS: _Forms = RECIPE["widths"]
 #: Recipe by data set: for Tables 1 and 2, and for Table 3.
-DATA_1: dict[str, _Recipe] = {
-    "breast_cancer": {"standardize": True} | _AFTER,
-    "ionosphere": {"standardize": False} | _BEFORE,
-    "soybean_small": {"standardize": False} | _AFTER,
-    "wine": {"standardize": True} | _AFTER,
-    "sonar": {"standardize": False} | _BEFORE,
-    "iris_uci": {"standardize": True} | _AFTER,
-}
-DATA_3 = DATA_1 | {"sonar": {"standardize": False} | _AFTER}
+DATA_1: dict[str, _Recipe] = RECIPE["data"]
+DATA_3 = DATA_1 | RECIPE["table_3"]
 #: Data sets of Table 3.
 FIVE_WIDTHS = ("breast_cancer", "ionosphere", "sonar")
 
@@ -153,11 +123,7 @@ def divide(
     jitter_first: bool,
     test_size: float,
 ) -> Division:
-    """Divide a data set at random, stratified by class.
-
-    `jitter` is the paper's eps, added to the diagonals of K11 and of Theta, or, with
-    `jitter_first`, of the kernels before matching instead of Theta.
-    """
+    """Divide a data set at random, stratified by class."""
     split = objects(column, standardize).split(test_size, seed=seed, standardize=False)
     X = pd.concat([cast(pd.DataFrame, part) for part in (split.X_train, split.X_test)])
     return Division(X, split.y_train, split.y_test, jitter, jitter_first)

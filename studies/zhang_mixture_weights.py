@@ -31,8 +31,6 @@ from .data import absence
 from .study import Study, Task, described
 from .zhang_mixture import DATA_1, FIVE_WIDTHS, TYPES, WIDTHS, Division, divide
 
-__all__ = ["SETS", "accuracies", "accuracy", "best_single", "learned_weights"]
-
 #: Recipes of Table 1, but with eps added to the weighted kernels.
 DATA = {column: {**recipe, "jitter_first": True} for column, recipe in DATA_1.items()}
 

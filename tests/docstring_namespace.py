@@ -10,7 +10,6 @@ from sklearn.pipeline import make_pipeline  # noqa: F401
 
 import kernelzoo as kz
 from kernelzoo.estimators import (
-    CompositeKernelClassifier,  # noqa: F401
     CompositeKernelRegressor,  # noqa: F401
     KernelBlocks,  # noqa: F401
     KernelCompleter,  # noqa: F401

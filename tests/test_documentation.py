@@ -27,7 +27,6 @@ with pytest.MonkeyPatch.context() as patch:
     import docstrings
     import draw_references
     import papers
-    import plates
     import references
 
 HOWTO = sorted(DOCS.glob("howto/*.md"))
@@ -199,13 +198,6 @@ def test_escapes_keep_columns_and_literals():
     told = docstrings.escaped("``object_`` (model, *, settings)")
     assert told == "``object_`` (model, \\*, settings)"
     assert docstrings.escaped(">>> object_, x") == ">>> object_, x"
-
-
-def test_plates_have_every_variable_and_arrow():
-    model = kz.CompositeKernelRegression.example()
-    drawn = plates.plate_diagram(model, "title")
-    assert all(f">{name}</text>" in drawn for name in model.named_vars if name != "K")
-    assert drawn.count('class="arrow"') == len(plates.ModelGraph(model).edges())
 
 
 def test_formulas_become_mathml():

@@ -10,7 +10,7 @@ import pytest
 import xarray as xr
 
 import kernelzoo as kz
-from kernelzoo.__main__ import WIDTH, kernels_for, main
+from kernelzoo.__main__ import kernels_for, main
 from kernelzoo.datasets.dataset import Card, Dataset
 
 
@@ -110,15 +110,6 @@ def test_engines_of_a_model_says_why_not(capsys):
     shown = capsys.readouterr().out
     assert "not available for" in shown
     assert "mean-field" not in shown
-
-
-def test_engines_shows_settings_on_request(capsys):
-    assert main(["engines", "--settings"]) == 0
-    shown = capsys.readouterr().out
-    for word in ("MultinomialProbit", "not available for", "mean-field", "starts"):
-        assert word in shown
-    # Not the width of a terminal, where there is none.
-    assert 120 < max(map(len, shown.splitlines())) <= WIDTH
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,6 @@ SEEDED = {
         kz.MultinomialProbit.example(), k=2, draws=2, random_seed=seed, progressbar=False
     ).elpd_i.to_numpy(),
     "split": lambda seed: DATA.split(seed=seed).X_test.index.to_numpy(),
-    "splits": lambda seed: next(DATA.splits(1, seed=seed)).X_test.index.to_numpy(),
     "folds": lambda seed: next(DATA.folds(3, seed=seed)).X_test.index.to_numpy(),
     "twonorm": lambda seed: kz.datasets.twonorm(10, seed).X.to_numpy(),
     "neal_three_class": lambda seed: kz.datasets.neal_three_class(10, seed).X.to_numpy(),

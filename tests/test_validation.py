@@ -52,13 +52,6 @@ def test_positive_returns_a_float():
     assert check_positive(np.int64(2), "tau", "X") == 2.0
 
 
-def test_positive_may_be_infinite_where_that_means_something():
-    assert check_positive(np.inf, "remaining", "X", finite=False) == np.inf
-    for value in (0, -np.inf, np.nan, "much"):
-        with pytest.raises(ValueError, match="'remaining' argument of X must be a number above 0"):
-            check_positive(value, "remaining", "X", finite=False)
-
-
 def thinned(
     draws: Count = 3,
     tune: CountOrZero | None = None,

@@ -9,8 +9,6 @@ from typing import Any
 
 import kernelzoo as kz
 
-__all__ = ["INTRODUCTION", "Name", "extension_names", "namespaces", "pages", "public_names"]
-
 #: Names for models, engines, steps and rules from outside, by their module.
 EXTENSION = {
     "models": ["Declaration"],
@@ -45,15 +43,7 @@ these names defined:
 
 @dataclass(frozen=True)
 class Name:
-    """A public name.
-
-    Attributes
-    ----------
-    space : str
-        Namespace as users write it: ``kz`` or ``kz.kernels``.
-    name : str
-    value : Any
-    """
+    """A public name."""
 
     space: str
     name: str

@@ -7,18 +7,12 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-import pytensor
 from docstrings import escaped, sections
-from plates import plate_diagram
-from pytensor.graph.basic import Constant, Variable
-from pytensor.graph.traversal import ancestors
 from references import section
 from tables import markdown_table
 
 import kernelzoo as kz
 from kernelzoo.models import Declaration
-
-__all__ = ["CARDS", "Card", "pages", "rst"]
 
 
 def _with(model: type[Declaration], **changes: Any) -> Callable[[], Declaration]:
@@ -43,16 +37,7 @@ def _probit(kernels: kz.kernels.Kernels, combination: str = "mean") -> Callable[
 
 @dataclass(frozen=True)
 class Card:
-    """A variant of a model.
-
-    Attributes
-    ----------
-    slug, variant : str
-        File, and what the variant is; empty for the model's defaults.
-    model : type
-    make : callable
-        Makes a small instance.
-    """
+    """A variant of a model."""
 
     slug: str
     variant: str
@@ -75,16 +60,12 @@ class Card:
             rst(told.get("References", "")),
             "## The model",
             rst(formulas),
-            f'```{{raw}} html\n<figure class="plates">{diagram(self)}</figure>\n```',
-            "*Drawn from the declaration of a small example. Ellipses are random variables, filled "
-            "ones are observed; round boxes are data, sharp boxes are computed.*",
-            "## Data",
-            markdown_table(("name", "dimensions", "shape in the example"), _data(model)),
+            "`pm.model_to_graphviz(model)` draws it, where Graphviz is installed.",
             "## Variables as declared",
-            markdown_table(("name", "distribution", "dimensions"), _variables(model)),
-            "*Arguments as PyTensor holds them: the second one of Gamma is a scale, and `f(...)` "
-            "stands for an expression of what it names. The formulas above are in the paper's "
-            "terms.*",
+            f"```text\n{model.str_repr()}\n```",
+            "*As PyMC prints the declaration: `f(...)` stands for an expression of what it names. "
+            "The formulas above are in the paper's terms.*",
+            markdown_table(("name", "dimensions", "shape in the example"), _dimensions(model)),
             "## Engines",
             markdown_table(("engine", "kind", "applies"), _engines(model)),
             _settings(model),
@@ -132,57 +113,20 @@ def _instance(card: Card) -> Declaration:
     return card.make()
 
 
-@cache
-def diagram(card: Card) -> str:
-    return plate_diagram(_instance(card), f"Plate diagram of {card.title}")
-
-
 def rst(text: str) -> str:
     """Fence that lets Markdown take a docstring's text."""
     return f"````{{eval-rst}}\n{escaped(text.strip())}\n````" if text.strip() else ""
 
 
-def _dims(model: Declaration, name: str) -> str:
-    return " by ".join(f"{dim}" for dim in model.named_vars_to_dims.get(name, ())) or "scalar"
-
-
-def _data(model: Declaration) -> list[tuple[str, ...]]:
+def _dimensions(model: Declaration) -> list[tuple[str, ...]]:
+    """Dimensions of data and random variables, and shapes of data."""
+    shapes = {str(data.name): str(data.get_value().shape) for data in model.data_vars}
+    dims = model.named_vars_to_dims
+    names = [str(variable.name) for variable in (*model.data_vars, *model.basic_RVs)]
     return [
-        (f"`{data.name}`", _dims(model, str(data.name)), f"{data.get_value().shape}")
-        for data in model.data_vars
+        (f"`{name}`", " by ".join(map(str, dims.get(name, ()))) or "scalar", shapes.get(name, ""))
+        for name in names
     ]
-
-
-def _argument(model: Declaration, value: Variable) -> str:
-    """Write a number, a name, or an expression of names."""
-    if value.name in model.named_vars:
-        return str(value.name)
-    above = list(ancestors([value], blockers=list(model.named_vars.values())))
-    named = sorted({str(v.name) for v in above if v.name in model.named_vars})
-    if named:
-        return f"f({', '.join(named)})"
-    if all(isinstance(v, Constant) or v.owner is not None for v in above):
-        with pytensor.config.change_flags(mode="FAST_COMPILE", cxx=""):
-            numbers = np.unique(np.asarray(value.eval()))
-        return f"{numbers[0]:g}" if len(numbers) == 1 else "given numbers"
-    return "given numbers"
-
-
-def _variables(model: Declaration) -> list[tuple[str, ...]]:
-    rows: list[tuple[str, ...]] = []
-    for rv in model.basic_RVs:
-        name = str(rv.name)
-        op = rv.owner.op
-        kind = type(op).__name__.removesuffix("RV")
-        if hasattr(op, "dist_params"):
-            arguments = ", ".join(_argument(model, p) for p in op.dist_params(rv.owner))
-            kind = (op._print_name or (kind,))[0]
-        else:
-            named = [i for i in rv.owner.inputs if i.name in model.named_vars]
-            arguments = ", ".join(str(i.name) for i in named)
-        observed = " (observed)" if rv in model.observed_RVs else ""
-        rows.append((f"`{name}`{observed}", f"{kind}({arguments})", _dims(model, name)))
-    return rows
 
 
 def _engines(model: Declaration) -> list[tuple[str, ...]]:

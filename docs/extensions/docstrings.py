@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # the tests import this module without Sphinx
     from sphinx.application import Sphinx
 
-__all__ = ["escaped", "sections", "setup"]
-
 # Outside of literals: dims such as object_, and the bare star of a signature.
 LITERAL = re.compile(r"(``.*?``|:math:`.*?`)")
 # In a table the escape takes the place of a space, so that columns keep their places.
@@ -17,13 +15,7 @@ STAR = re.compile(r"(?<=[\s(])\*(?=,)")
 
 
 def escaped(text: str) -> str:
-    """Escape words that end in an underscore, and single stars.
-
-    Parameters
-    ----------
-    text : str
-        Docstring or one of its sections.
-    """
+    """Escape words that end in an underscore, and single stars."""
     lines = []
     for line in text.split("\n"):
         parts = LITERAL.split(line) if not line.lstrip().startswith((">>>", "...")) else ["", line]

@@ -5,8 +5,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-__all__ = ["pages"]
-
 NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
 
 #: The notebook to begin with.

@@ -7,22 +7,12 @@ from docutils.utils.math import latex2mathml
 from sphinx.application import Sphinx
 from sphinx.writers.html5 import HTML5Translator
 
-__all__ = ["setup", "to_mathml"]
-
 # Sizes, which MathML chooses by itself and docutils does not know everywhere.
 SIZES = re.compile(r"\\(?:textstyle|displaystyle|[bB]igg?[lr]?)(?![a-zA-Z])\s*")
 
 
 def to_mathml(tex: str, *, block: bool) -> str:
-    r"""Translate LaTeX to a ``math`` element.
-
-    Parameters
-    ----------
-    tex : str
-        Without dollar signs; ``&`` and ``\\`` align the rows of a block.
-    block : bool
-        Whether the formula has a line of its own.
-    """
+    r"""Translate LaTeX to a ``math`` element."""
     return latex2mathml.tex2mathml(SIZES.sub("", tex), as_block=block)
 
 

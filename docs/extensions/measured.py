@@ -9,8 +9,6 @@ from typing import Any
 
 from tables import markdown_table
 
-__all__ = ["pages"]
-
 MEASURED = Path(__file__).resolve().parents[1] / "measured"
 
 

@@ -4,28 +4,19 @@ from pathlib import Path
 
 import api
 import cards
-import costs
 import gallery
 import measured
 import papers
 from sphinx.application import Sphinx
-
-__all__ = ["setup", "write"]
 
 #: Folders of ``docs`` that hold generated pages only.
 GENERATED = ("api", "cards", "gallery", "generated", "papers")
 
 
 def write(docs: Path) -> None:
-    """Write all generated pages; files that did not change keep their time.
-
-    Parameters
-    ----------
-    docs : Path
-        Folder of the documentation's sources.
-    """
+    """Write all generated pages; files that did not change keep their time."""
     wanted: dict[str, str | bytes] = {}
-    for room in (api, cards, measured, costs, papers, gallery):
+    for room in (api, cards, measured, papers, gallery):
         wanted |= room.pages()
     for folder in GENERATED:
         for path in (docs / folder).rglob("*"):

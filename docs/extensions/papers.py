@@ -1,47 +1,35 @@
 """Pages of the papers: models, notation, equations, open points, and tables beside ours."""
 
+import json
 import re
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-from cards import CARDS, diagram, rst
+from cards import CARDS, rst
 from docstrings import sections
 
 import kernelzoo as kz
 from kernelzoo.models import Declaration
-from studies.reproduce import STUDIES
-from studies.study import Study, read_units, tabulate
-
-__all__ = ["PAPERS", "Paper", "pages"]
+from studies.__main__ import STUDIES
+from studies.study import Study, tabulate
 
 DOCS = Path(__file__).resolve().parents[1]
-#: Units of finished studies, joined by `cat NAME/*.json > NAME.jsonl`;
-#: a study without one shows the paper's numbers and its command.
+#: Units of finished studies, a record per line with its recipe, split and seed; a study without one
+#: shows the paper's numbers and its command.
 LEDGERS = DOCS / "ledgers"
 
 
 @dataclass(frozen=True)
 class Paper:
-    """A paper and where it is in the project.
-
-    Attributes
-    ----------
-    slug, heading : str
-        File, and heading in ``docs/equations.md``.
-    question : str
-        What the paper asks and answers.
-    models : tuple of type
-    studies : str
-        Prefix of the studies' names.
-    notebooks : tuple of str
-    """
+    """A paper and where it is in the project."""
 
     slug: str
     heading: str
     question: str
     models: tuple[type[Declaration], ...]
     studies: str
-    notebooks: tuple[str, ...]
+    notebooks: list[str]
 
     def page(self, equations: dict[str, str]) -> str:
         """Text of the page."""
@@ -68,7 +56,6 @@ def _of_model(model: type[Declaration]) -> list[str]:
         f"## {model.__name__}",
         f"{summary} [Reference](../api/kernelzoo.{model.__name__}.rst); cards: {cards}.",
         rst(formulas),
-        f'```{{raw}} html\n<figure class="plates">{diagram(own[0])}</figure>\n```',
         f"### Notation of {model.__name__}",
         rst(told.get("Notes", "")),
     ]
@@ -87,16 +74,17 @@ def _left_open(studies: dict[str, Study]) -> str:
 
 def _of_study(name: str, study: Study) -> str:
     ledger = LEDGERS / f"{study.ledger or name}.jsonl"
-    # A table is run again when its recipe changes, not for each version; it names its versions.
-    units = read_units(LEDGERS, ledger.stem)
-    report = tabulate(study, units, study.splits, any_version=True)
-    lines = report.markdown().splitlines()
-    table = [line for line in lines if line.startswith("|")]
-    source = f"ledger `docs/ledgers/{ledger.name}`, by kernelzoo {', '.join(_versions(units))}"
-    if not ledger.exists():
+    lines = ledger.read_text(encoding="utf-8").splitlines() if ledger.exists() else ()
+    units = [json.loads(line) for line in lines]
+    found = {f"{unit['recipe']}-{unit['split']}-{unit['seed']}": unit for unit in units}
+    report = tabulate(study, found, study.splits)
+    table = [line for line in report.markdown().splitlines() if line.startswith("|")]
+    # The first version did not say so.
+    versions = sorted({unit.get("kernelzoo", "0.1.0") for unit in units})
+    source = f"ledger `docs/ledgers/{ledger.name}`, by kernelzoo {', '.join(versions)}"
+    if not units:
         # Without a run there is nothing of ours to show.
-        table = [_columns(line, 3) for line in table]
-        table = table if study.published else []
+        table = [_columns(line, 3) for line in table] if study.published else []
         source = "numbers as printed in the paper, from `studies/`; ours are not in this build"
     title = study.title if name not in study.title else name
     told = "\n".join(table)
@@ -107,65 +95,13 @@ def _of_study(name: str, study: Study) -> str:
     )
 
 
-def _versions(units: list[dict[str, str]]) -> list[str]:
-    """Versions that made units; the first one did not say so."""
-    return sorted({record.get("kernelzoo", "0.1.0") for record in units})
-
-
 def _columns(row: str, first: int) -> str:
     return "|".join(re.split(r"(?<!\\)\|", row)[: first + 1]) + "|"
 
 
-PAPERS = (
-    Paper(
-        "damoulas2009",
-        "Damoulas & Girolami (2009)",
-        "Objects are described in several ways, each by a kernel. The paper learns one multiclass "
-        "classifier on a weighted sum, a product or a selection of the kernels, by Gibbs sampling "
-        "and by variational Bayes, and compares this with combining one classifier a description.",
-        (kz.MultinomialProbit,),
-        "damoulas2009",
-        ("damoulas2009", "damoulas2009_spaces"),
-    ),
-    Paper(
-        "girolami2005",
-        "Girolami & Rogers (2005)",
-        "Which kernels matter for a response? The paper gives the weights of a composite kernel a "
-        "Dirichlet prior with learned concentrations, and finds them by variational Bayes in "
-        "regression and in classification of two classes.",
-        (kz.CompositeKernelRegression, kz.CompositeKernelClassification),
-        "girolami2005",
-        ("girolami2005",),
-    ),
-    Paper(
-        "zhang2004",
-        "Zhang, Yeung & Kwok (2004)",
-        "Can a kernel matrix itself be learned? Part of it is known, the block of the training "
-        "objects; a Wishart model with an ordinary kernel as its prior completes the rest. The "
-        "paper samples by data augmentation; the posterior can also be drawn from directly.",
-        (kz.WishartCompletion, kz.DiagonalWishartCompletion),
-        "zhang2004",
-        ("zhang2004",),
-    ),
-    Paper(
-        "zhang2003",
-        "Zhang, Yeung & Kwok (2003)",
-        "The same completion with several kernels as its prior: a mixture of Wishart matrices is "
-        "matched by one, and EM completes the kernel.",
-        (kz.WishartKernelMixture,),
-        "zhang-mixture",
-        ("zhang_mixture",),
-    ),
-    Paper(
-        "kato2017",
-        "Kato & Rivero (2017)",
-        "Several kernels describe the same objects, and each lacks some of them. The paper "
-        "completes them from one another through a common model matrix. Here its algorithm is the "
-        "mode of a declared model, so that entries can be sampled, too.",
-        (kz.MutualKernelCompletion,),
-        "kato",
-        ("kato_mkmc",),
-    ),
+PAPERS = tuple(
+    Paper(slug, **row | {"models": tuple(getattr(kz, name) for name in row["models"])})
+    for slug, row in tomllib.loads((DOCS / "papers.toml").read_text(encoding="utf-8")).items()
 )
 
 INTRODUCTION = """\

@@ -7,8 +7,6 @@ import numpy as np
 import xarray as xr
 from tables import markdown_table
 
-__all__ = ["REFERENCES", "STATISTICS", "section"]
-
 REFERENCES = Path(__file__).resolve().parents[1] / "references"
 #: Statistics in the columns of the table.
 STATISTICS = ("mean", "sd", "MCSE", "ESS", "R-hat")
@@ -21,13 +19,7 @@ NOTE = (
 
 
 def section(slug: str) -> str:
-    """Table and file of a card's reference posterior, in Markdown.
-
-    Parameters
-    ----------
-    slug : str
-        File of the card.
-    """
+    """Table and file of a card's reference posterior, in Markdown."""
     path = REFERENCES / f"{slug}.nc"
     if not path.exists():
         return NOTE.format(slug=slug)

@@ -1,7 +1,5 @@
 """Tables in Markdown."""
 
-__all__ = ["markdown_table"]
-
 
 def markdown_table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
     """Table in Markdown; an empty one is left out."""

@@ -1,14 +1,19 @@
 """Simulation-based calibration of any engine on any model."""
 
 import json
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
+from dataclasses import dataclass, fields
+from functools import cached_property, partial
 from os import PathLike
-from typing import Any, Literal
+from typing import Any, NamedTuple
 
+import arviz as az
 import numpy as np
 import pymc as pm
 import xarray as xr
+from numpy.typing import NDArray
 from xarray import DataTree
 
 from ...validation import (
@@ -19,15 +24,26 @@ from ...validation import (
     check_count,
     integer_seed,
 )
+from ..engine.clock import quiet_sampler
+from ..engine.compilation import compiling_with, python_mode
+from ..engine.density import arrays_in, compile_log_likelihood, lacks
 from ..engine.engine import Engine, applicable, variables_drawn
+from ..engine.fit import fit
+from ..engine.paper import identified
 from ..engine.replicate import records
-from ..engine.result import versions
-from .replicates import DRAWS, OWNER, Record, Replicates
-from .simulation import augmented
+from ..engine.result import data_of, draws_to_tree, stamp, term_fingerprints, versions, with_group
+from .simulation import OWNER, FromPrior, Values, observation, set_observations
 from .uniformity import Band, detectable_bias, detectable_scale
 
 __all__ = ["calibrate"]
 
+#: Independent posterior draws among which a truth is ranked.
+DRAWS = 31
+LOG_LIKELIHOOD = "log_likelihood"
+QUIET: dict[str, Any] = {"progressbar": False, "log_likelihood": False}
+
+#: Ranks of one replicate, or the message of its failure, as JSON values.
+type Record = Mapping[str, Any]
 # Probability that a calibrated engine's ranks leave any of the bands.
 ERROR_RATE = 0.01
 # Probability with which the stated errors are found.
@@ -39,7 +55,6 @@ def calibrate(
     engine: str | Engine,
     *,
     replicates: int,
-    method: Literal["prior", "posterior"] = "prior",
     cores: Count | None = None,
     random_seed: Seed = None,
     store: str | PathLike[str] | None = None,
@@ -61,11 +76,6 @@ def calibrate(
         An engine whose result has draws.
     replicates : int
         Number of fits, 20 or more.
-    method : {"prior", "posterior"}, default="prior"
-        "prior" draws the truths from the prior. "posterior" draws them from the posterior of the
-        model's data, by the engine, and fits these data and the replicated ones together: it checks
-        the engine near the data at hand, takes priors that cannot be drawn from, and is for the
-        engines of any PyMC model (NUTS, SMC, Laplace, ADVI, Pathfinder).
     cores : int, default=1
         Number of processes; with an active Dask client, its workers take their place. The result
         does not depend on it.
@@ -83,7 +93,7 @@ def calibrate(
     Returns
     -------
     DataTree
-        Group ``prior_sbc`` or ``posterior_sbc``: fractional ranks (chain, draw, ...) in (0, 1),
+        Group ``prior_sbc``: fractional ranks (chain, draw, ...) in (0, 1),
         with one replicate per draw, as ``az.plot_ecdf_pit`` takes them. Attributes: ``verdict``,
         the text that is printed; ``calibrated`` (0 or 1); ``leaves_bands``, the quantities whose
         ranks leave their bands, and by how many of their elements, as JSON; ``bias`` and ``scale``,
@@ -107,11 +117,10 @@ def calibrate(
 
     The bands hold for all elements of all quantities together with a probability of 99 % (exact
     for an element, Bonferroni over elements). The stated power is of an error in one element whose
-    posterior is normal, for truths from the prior: with "posterior", the truths have the engine's
-    bias, too, and a part of it cancels. Failed fits have no ranks: those of the others are uniform
-    only if failures do not depend on the truth.
+    posterior is normal. Failed fits have no ranks: those of the others are uniform only if failures
+    do not depend on the truth.
 
-    Cost: `replicates` fits; "posterior" one more.
+    Cost: `replicates` fits.
 
     References
     ----------
@@ -123,8 +132,6 @@ def calibrate(
     T. Säilynoja, P.-C. Bürkner, A. Vehtari (2022). Graphical test for discrete uniformity and its
     applications in goodness-of-fit evaluation and multiple sample comparison. Statistics and
     Computing 32, 32.
-    T. Säilynoja, M. Schmitt, P.-C. Bürkner, A. Vehtari (2025). Posterior SBC: simulation-based
-    calibration checking conditional on data. arXiv:2502.03279.
 
     Examples
     --------
@@ -134,15 +141,17 @@ def calibrate(
     """
     check_arguments(calibrate, locals())
     check_count(replicates, "replicates", OWNER, least=20)
-    engine = _checked_engine(model, engine, method)
+    engine = applicable(model, engine, OWNER)
+    if engine.kind == "point":
+        raise argument_error("engine", OWNER, "one whose result has draws", engine.name)
     seed = integer_seed(random_seed, "random_seed", OWNER)
     if own := sorted({"start", "log_likelihood"} & options.keys()):
         raise argument_error("options", OWNER, "arguments of fit other than these", ", ".join(own))
     options = {"chains": 1, "cores": 1, "var_names": variables_drawn(model), **options}
-    runs = Replicates(model, engine, method, seed, options)
+    runs = Replicates(model, engine, seed, options)
     names = {f"{runs.recipe}-{number}": number for number in range(replicates)}
     found = records(
-        lambda: runs.prepared(replicates),
+        runs.compiled,
         names,
         title=f"Calibration of {engine.name}",
         owner=OWNER,
@@ -152,7 +161,7 @@ def calibrate(
     )
     with closing(found):
         by_number = {names[name]: record for name, record in found}
-    tree = _tree(dict(sorted(by_number.items())), model, method)
+    tree = _tree(dict(sorted(by_number.items())), model)
     verdict = f"{engine.name} on {type(model).__name__}: {tree.attrs['verdict']}"
     tree.attrs |= {
         "engine": engine.name,
@@ -168,19 +177,7 @@ def calibrate(
     return tree
 
 
-def _checked_engine(model: pm.Model, engine: str | Engine, method: str) -> Engine:
-    """Engine that can be calibrated on the model; raise ValueError otherwise."""
-    engine = applicable(model, engine, OWNER)
-    if engine.kind == "point":
-        raise argument_error("engine", OWNER, "one whose result has draws", engine.name)
-    if method == "posterior" and (reason := engine.why_not(augmented(model))):
-        rule = "'posterior' adds replicated data to the model, to which it then does not apply"
-        rule = f"'prior' for {engine.name}: {rule}"
-        raise argument_error("method", OWNER, rule, f"'posterior' ({reason})")
-    return engine
-
-
-def _tree(replicated: Mapping[int, Record], model: pm.Model, method: str) -> DataTree:
+def _tree(replicated: Mapping[int, Record], model: pm.Model) -> DataTree:
     """Collect the replicates by number, and compare their ranks with the bands."""
     failures = {n: record["error"] for n, record in replicated.items() if "error" in record}
     if len(failures) == len(replicated):
@@ -206,7 +203,7 @@ def _tree(replicated: Mapping[int, Record], model: pm.Model, method: str) -> Dat
     }
     wrong = {name: number for name, number in outside.items() if number}
     bias, scale = (find(band, draws, POWER) for find in (detectable_bias, detectable_scale))
-    tree = DataTree.from_dict({f"{method}_sbc": group})
+    tree = DataTree.from_dict({"prior_sbc": group})
     tree.attrs |= {
         "calibrated": int(not wrong),
         "leaves_bands": json.dumps(wrong),
@@ -233,3 +230,148 @@ def _tree(replicated: Mapping[int, Record], model: pm.Model, method: str) -> Dat
         lines.append(f"Ranks are among {draws} effective draws: use more 'draws' to detect more.")
     tree.attrs["verdict"] = "\n".join(lines)
     return tree
+
+
+@dataclass(frozen=True)
+class Replicates:
+    """Task of one calibration: simulate the data of a replicate, fit them, and rank the truth.
+
+    `options` are arguments of `fit`.
+    """
+
+    model: pm.Model
+    engine: Engine
+    seed: int
+    options: Mapping[str, Any]
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Workers get the declaration, and compile it themselves.
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @property
+    def recipe(self) -> str:
+        """Fingerprint of all that a replicate's ranks depend on."""
+        from joblib import hash as hash_of
+
+        terms = [*self.model.free_RVs, *self.model.observed_RVs, *self.model.potentials]
+        arrays = [*arrays_in(terms), *data_of(self.model).values()]
+        numbers = [array for array in arrays if array.dtype.kind in "biuf"]
+        engine = [self.engine.name, self.engine.settings_on(self.model), dict(self.options)]
+        run = [
+            type(self.model).__name__,
+            term_fingerprints(self.model),
+            self.seed,
+            versions(),
+        ]
+        return str(hash_of([numbers, *map(repr, engine), *run]))[:16]
+
+    def compiled(self) -> "Replicates":
+        """Compile what simulates, so that a model that cannot be simulated is refused at once."""
+        _ = self.simulator
+        return self
+
+    @cached_property
+    def simulator(self) -> FromPrior:
+        """Source of truths and data, compiled once per process."""
+        return FromPrior(self.model)
+
+    @cached_property
+    def _log_likelihood(self) -> Any:
+        with compiling_with(python_mode()):
+            return compile_log_likelihood(self.simulator.model)
+
+    def __call__(self, number: int) -> Record:
+        """Run the replicate of a number."""
+        sequence = np.random.SeedSequence(self.seed, spawn_key=(number,))
+        seed, fit_seed, rank_seed = map(int, sequence.generate_state(3))
+        model = self.simulator.model
+        truth, data = self.simulator.draw(seed)
+        with warnings.catch_warnings(), quiet_sampler():
+            # What a fit warns of would come once per replicate; the record says what matters.
+            warnings.simplefilter("ignore")
+            set_observations(model, data)
+            result = fit(model, self.engine, random_seed=fit_seed, **QUIET, **self.options)
+            if (by := result.attrs.get("ended_by")) == "interrupt":
+                raise KeyboardInterrupt
+            if by:
+                raise RuntimeError(result.attrs["note"])
+            observed = {str(rv.name): observation(model, rv) for rv in model.observed_RVs}
+            rng = np.random.default_rng(rank_seed)
+            likelihood = partial(self._log_likelihood, data=observed)
+            found = ranks(model, result, truth, likelihood, rng)
+        return {"converged": result.attrs["converged"], "ranks": found}
+
+
+class Rank(NamedTuple):
+    """Fractional ranks, in (0, 1), by the dims of a quantity, among a number of draws."""
+
+    dims: list[str]
+    values: Any
+    draws: int
+
+
+def ranks(
+    model: pm.Model,
+    result: DataTree,
+    truth: Values,
+    log_likelihood: Callable[[Values], NDArray],
+    rng: np.random.Generator,
+) -> dict[str, Rank]:
+    """Fractional ranks of the truth of each identified quantity, and of the log likelihood.
+
+    A truth is placed at random among equal draws, and its rank within its interval, so that
+    fractional ranks are uniform for discrete quantities and any number of draws.
+    """
+    posterior = result["posterior"].to_dataset()
+    if not _has_chains(result.attrs):
+        posterior = posterior.isel(draw=_evenly(posterior.sizes["draw"], DRAWS))
+        result = with_group(result.copy(), "posterior", posterior)
+    drawn = {str(name): truth[str(name)] for name in posterior.data_vars if name in truth}
+    point = stamp(draws_to_tree(model, {name: v[None] for name, v in drawn.items()}), model)
+    known = identified(point)
+    fitted = {
+        str(name): (values, known[name].values[0, 0])
+        for name, values in identified(result).data_vars.items()
+        if name in known
+    }
+    free = [str(rv.name) for rv in model.free_RVs]
+    if not lacks(free, [*drawn]):
+        # One call for the draws and the truth, so that rounding makes equal values no different.
+        sizes = posterior.sizes["chain"], posterior.sizes["draw"]
+        draws = {n: posterior[n].to_numpy().reshape(-1, *np.shape(truth[n])) for n in free}
+        *at, true = log_likelihood({n: np.stack([*draws[n], truth[n]]) for n in free})
+        values = xr.DataArray(np.reshape(at, sizes), dims=("chain", "draw"))
+        fitted[LOG_LIKELIHOOD] = values, true
+    found = {}
+    for name, (values, true) in fitted.items():
+        kept = thinned(values, result.attrs)
+        if np.isnan(kept).any() or np.isnan(true).any():
+            raise ValueError(f"{name} has draws or a true value that are NaN.")
+        equal, below = (kept == true).sum(0), (kept < true).sum(0)
+        place = below + rng.uniform(size=np.shape(below)) * (equal + 1)
+        dims = [str(dim) for dim in values.dims if dim not in ("chain", "draw")]
+        found[name] = Rank(dims, (place / (len(kept) + 1)).tolist(), len(kept))
+    return found
+
+
+def thinned(values: xr.DataArray, attributes: Mapping[Any, Any]) -> NDArray:
+    """Draws (draw, ...) of a quantity, evenly spaced in its chains.
+
+    Chains keep half as many as the least ESS of the elements: neighbours are then hardly
+    correlated. Draws that engines make without chains are kept as they are. At most `DRAWS` remain.
+    """
+    stacked = values.stack(sample=("chain", "draw")).transpose("sample", ...).to_numpy()
+    kept = len(stacked)
+    if _has_chains(attributes):
+        sizes = az.ess(values.to_dataset(name="x"))["x"] if values.sizes["draw"] > 3 else 1.0
+        kept = int(np.nan_to_num(np.nanmin(sizes), nan=1.0) / 2)
+    return stacked[_evenly(len(stacked), max(1, min(kept, DRAWS)))]
+
+
+def _has_chains(attributes: Mapping[Any, Any]) -> bool:
+    return "independent" not in attributes and attributes.get("kind", "mcmc") == "mcmc"
+
+
+def _evenly(number: int, kept: int) -> NDArray:
+    """Positions of evenly spaced draws."""
+    return np.linspace(0, number - 1, min(kept, number)).round().astype(int)

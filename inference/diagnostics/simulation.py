@@ -1,4 +1,4 @@
-"""Simulated truths and data of a model, from its prior or from its posterior."""
+"""Simulated truths and data of a model, from its prior."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,7 +6,6 @@ from typing import Any
 import cloudpickle
 import numpy as np
 import pymc as pm
-import pytensor
 import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pymc.pytensorf import compile as compile_graph
@@ -15,26 +14,16 @@ from pytensor.graph.basic import Constant
 from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import ancestors
 from pytensor.scalar.basic import Cast
-from pytensor.tensor.random.type import RandomType
 
 from ...models.declaration import Declaration
 from ...validation import argument_error
 from ..engine.compilation import compiling_with, python_mode
 
-__all__ = [
-    "FromPosterior",
-    "FromPrior",
-    "Values",
-    "augmented",
-    "copied",
-    "observation",
-    "set_observations",
-]
+__all__ = ["FromPrior", "Values", "observation", "set_observations"]
 
 type Values = dict[str, NDArray]
 
 OWNER = "calibrate"
-REPLICATED = "{}_replicated"
 
 
 class FromPrior:
@@ -46,11 +35,11 @@ class FromPrior:
             raise argument_error(
                 "model",
                 OWNER,
-                "without pm.Potential for method='prior', which cannot draw parameters from a "
-                "density; use method='posterior'",
+                "without pm.Potential: parameters cannot be drawn from its density",
                 ", ".join(str(term.name) for term in model.potentials),
             )
-        self.model = model = copied(model)
+        # A copy, so that the user's model keeps its data.
+        self.model = model = cloudpickle.loads(cloudpickle.dumps(model))
         observed = model.observed_RVs
         needed = {*ancestors(observed)}
         seen = [rv for rv in model.free_RVs if rv in needed or not _depends(rv, observed)]
@@ -58,7 +47,7 @@ class FromPrior:
         unseen = [rv for rv in model.free_RVs if rv not in seen]
         self._second = _Function(model, [*seen, *observed], [*unseen, *model.deterministics])
 
-    def draw(self, number: int, seed: int) -> tuple[Values, Values]:
+    def draw(self, seed: int) -> tuple[Values, Values]:
         """Draw a truth and its data, which depend on the seed alone."""
         first, second = map(int, np.random.SeedSequence(seed).generate_state(2))
         values = self._first({}, first)
@@ -69,53 +58,6 @@ class FromPrior:
         values |= data
         values |= self._second(values, second)
         return {name: values[name] for name in values if name not in data}, data
-
-
-class FromPosterior:
-    """Truths from independent draws of the posterior (draw, ...), and a second set of data.
-
-    The model that is fitted is a copy in which each observed variable has a twin of the same
-    distribution given the same variables, for the replicated data.
-    """
-
-    def __init__(self, model: pm.Model, truths: Mapping[str, NDArray]):
-        self.model = augmented(model)
-        self._truths = truths
-        known = [self.model[rv.name] for rv in model.observed_RVs]
-        twins = [self.model[REPLICATED.format(rv.name)] for rv in model.observed_RVs]
-        self._observed = {str(rv.name): observation(self.model, rv) for rv in known}
-        self._data = _Function(self.model, [*self.model.free_RVs, *known], twins)
-
-    def draw(self, number: int, seed: int) -> tuple[Values, Values]:
-        """Return the truth of a number, and data given it."""
-        truth = {name: values[number] for name, values in self._truths.items()}
-        return truth, self._data(truth | self._observed, seed)
-
-
-def augmented(model: pm.Model) -> pm.Model:
-    """Copy of a model whose observed variables have twins for replicated data."""
-    _check(model)
-    twin_of = copied(model)
-    for rv in list(twin_of.observed_RVs):
-        node = rv.owner
-        # A shared generator would give the twin the random numbers of the original.
-        inputs = [
-            pytensor.shared(np.random.default_rng()) if isinstance(v.type, RandomType) else v
-            for v in node.inputs
-        ]
-        twin = node.clone_with_new_inputs(inputs).outputs[node.outputs.index(rv)]
-        name = REPLICATED.format(rv.name)
-        with twin_of:
-            data = pm.Data(f"{name}_values", observation(twin_of, rv))
-            dims = twin_of.named_vars_to_dims.get(str(rv.name))
-            twin_of.register_rv(twin, name, observed=data, dims=dims)
-    return twin_of
-
-
-def copied(model: pm.Model) -> pm.Model:
-    """Independent copy of a model, so that the user's keeps its data."""
-    copy: pm.Model = cloudpickle.loads(cloudpickle.dumps(model))
-    return copy
 
 
 def set_observations(model: pm.Model, data: Mapping[str, NDArray]) -> None:

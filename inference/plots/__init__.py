@@ -1,17 +1,15 @@
-"""Figures of results; each function returns an ArviZ ``PlotCollection``.
+"""Figures of results by matplotlib; each function returns its ``Axes``, or an array of them.
 
-``.savefig(path)`` writes the figure, ``.viz`` holds the figure, its axes ("plot") and the artists
-by name, and ``.data`` holds the plotted numbers. The backend is matplotlib; the functions show
-nothing and change no global setting. ``.viz["figure"].item().set_size_inches(width, height)``
-changes the size, ``az.rc_context({"stats.ci_prob": 0.9, "stats.ci_kind": "eti"})`` the intervals.
+The figure is pyplot's current one: ``plt.savefig("weights.pdf")`` writes it. The functions change
+no global setting. ``az.rc_context({"stats.ci_prob": 0.9, "stats.ci_kind": "hdi"})`` sets the
+intervals.
 """
 
 from .bound import plot_bound
-from .intervals import plot_engines, plot_variance_explained
+from .intervals import plot_engines, plot_weights
 from .kernels import plot_kernels
 from .regions import plot_decision_regions
 from .reliability import plot_reliability
-from .weights import plot_weights
 
 __all__ = [
     "plot_bound",
@@ -19,6 +17,5 @@ __all__ = [
     "plot_engines",
     "plot_kernels",
     "plot_reliability",
-    "plot_variance_explained",
     "plot_weights",
 ]

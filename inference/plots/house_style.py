@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 
 from matplotlib.axes import Axes
-from matplotlib.colors import to_rgb
 from xarray import DataTree
 
 from ...validation import argument_error
@@ -19,12 +18,6 @@ GREY = "0.55"
 def cycle[T](values: tuple[T, ...], n: int) -> list[T]:
     """First `n` values, repeated if there are too few."""
     return [values[i % len(values)] for i in range(n)]
-
-
-def tint(color: str, strength: float) -> tuple[float, float, float]:
-    """Colour mixed with white: 0 is white, 1 the colour."""
-    red, green, blue = (1 - strength * (1 - channel) for channel in to_rgb(color))
-    return red, green, blue
 
 
 def open_frame(axes: Axes) -> None:
@@ -46,8 +39,12 @@ def by_name(results: DataTree | Mapping[str, DataTree], owner: str) -> dict[str,
 
 
 def legend_labels(results: Mapping[str, DataTree]) -> dict[str, str]:
-    """Label of each result in figures, with a warning if its k-hat is too large."""
-    return {
-        name: f"{name}\n(k-hat {k_hat:.2g}: do not read)" if is_unreliable(k_hat) else name
-        for name, k_hat in ((name, k_hat_of(tree)) for name, tree in results.items())
-    }
+    """Label of each result, with a warning of a k-hat that is too large, or of no convergence."""
+    labels = {}
+    for name, tree in results.items():
+        labels[name] = name
+        if is_unreliable(k_hat := k_hat_of(tree)):
+            labels[name] += f"\n(k-hat {k_hat:.2g}: do not read)"
+        elif tree.attrs.get("converged") == "no":
+            labels[name] += "\n(not converged)"
+    return labels

@@ -1,52 +1,49 @@
-"""Forest plots of several engines, with an axis of its own for each variable.
+"""Intervals of several engines on one model, with an axis of its own for each variable.
 
-`arviz_plots.plot_forest` has one axis for all variables, whose scales differ here.
+`arviz_plots.plot_forest` has one axis for all variables, whose scales differ here, and pads engines
+with fewer draws with NaN, of which it draws nothing.
 """
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
-from typing import Any
 
+import arviz as az
 import numpy as np
-import pandas as pd
 import xarray as xr
-from arviz import rcParams
-from arviz_base.labels import MapLabeller
-from arviz_plots import PlotCollection
+from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
-from matplotlib.collections import LineCollection, PathCollection
 from numpy.typing import NDArray
-from pandas.errors import InvalidIndexError
-from xarray import Dataset, DataTree
+from xarray import DataArray, DataTree
 
-from ...models.kernels.labels import check_distinct
-from ...validation import argument_error, check_names
-from ..diagnostics.variance import variance_explained
+from ...validation import argument_error, check_name, check_names
+from ..diagnostics.inclusion import inclusion
 from ..engine.paper import identified
-from .house_style import GREY, MARKERS, PALETTE, by_name, cycle, legend_labels, open_frame
+from .house_style import GREY, PALETTE, by_name, cycle, legend_labels, open_frame
 
-__all__ = ["plot_engines", "plot_variance_explained"]
+__all__ = ["plot_engines", "plot_weights"]
 
-INTERVALS = {"eti": "equal-tailed", "hdi": "highest-density"}
-#: Line widths of the inner and the outer interval.
-WIDTHS = {"trunk": 4.0, "twig": 1.3}
+INTERVALS = {"eti": (az.eti, "equal-tailed"), "hdi": (az.hdi, "highest-density")}
 #: Part of a row's height that the engines of an element share; the rest separates elements.
 SPREAD = 0.7
-#: Largest number of elements that `plot_engines` draws.
+#: Largest number of elements of a variable that `plot_engines` draws.
 MOST = 20
-#: Row of the sum over the kernels.
-TOTAL = "all kernels"
+#: Corners of the triangle, one per kernel: left, right, top.
+CORNERS = np.array([[0.0, 0.0], [1.0, 0.0], [0.5, np.sqrt(3) / 2]])
+#: Number of evenly spaced draws that are plotted on a triangle.
+DRAWN = 1_000
+
+#: Point (row,), and intervals (row, 2) from the narrow to the wide one.
+type Rows = tuple[NDArray, list[NDArray]]
 
 
 def plot_engines(
     results: DataTree | Mapping[str, DataTree], *, var_names: Iterable[str] | None = None
-) -> PlotCollection:
+) -> NDArray:
     """Plot intervals of several engines on one model.
 
     The quantities are those that the data identify (for the multinomial probit: weights, and
-    contrasts of the regression functions between classes). Of more than 20 elements, those of
-    evenly spaced objects are drawn; ``az.plot_forest`` draws any others of
-    ``kernelzoo.inference.identified(result)``.
+    contrasts of the regression functions between classes). Of a quantity with more than 20
+    elements, evenly spaced ones are drawn.
 
     Parameters
     ----------
@@ -57,8 +54,7 @@ def plot_engines(
 
     Returns
     -------
-    PlotCollection
-        Its data are the point estimates by variable.
+    ndarray of Axes (quantity,)
 
     Raises
     ------
@@ -79,226 +75,208 @@ def plot_engines(
     variables = sorted(map(str, first.data_vars), key=lambda name: first[name].size)
     if var_names is not None:
         variables = check_names(var_names, variables, "var_names", owner)
-    draws = {name: Dataset() for name in named}
-    n_all = n_shown = 0
+    panels: dict[str, tuple[list[str], dict[str, Rows]]] = {}
     for variable in variables:
-        elements = in_rows(first[variable].isel(chain=0, draw=0, drop=True))
-        (row,) = elements.dims
-        check_distinct(elements.indexes[row], "results", owner, "of elements with distinct labels")
-        shown = _evenly(first[variable].isel(chain=0, draw=0).shape, MOST - n_shown)
-        n_all += elements.size
-        n_shown += len(shown)
-        for name, dataset in quantities.items() if len(shown) else ():
-            try:
-                values = in_rows(dataset[variable].transpose(*first[variable].dims))
-                draws[name][variable] = values.sel({row: elements[row][shown].values})
-            except (KeyError, ValueError, InvalidIndexError):
-                rule, got = "of one model on the same data", f"one without the same {variable}"
-                raise argument_error("results", owner, rule, got) from None
-    title = "Engines compared" if len(draws) > 1 else "Marginals"
-    if n_shown < n_all:
-        title += f" on {n_shown} of {n_all} quantities"
-    return plot_intervals(draws, labels=legend_labels(named), title=title, value="value")
+        draws = {name: dataset.get(variable) for name, dataset in quantities.items()}
+        labels, values = _in_rows(draws, owner)
+        shown = np.unique(np.linspace(0, len(labels) - 1, MOST).astype(int))
+        title = f"{variable} ({', '.join(map(str, _dims_of(first[variable])))})"
+        if len(shown) < len(labels):
+            title += f", {len(shown)} of {len(labels)}"
+        rows = {name: _summary(each[:, shown]) for name, each in values.items()}
+        panels[title] = [labels[i] for i in shown], rows
+    return _draw_rows(panels, legend_labels(named), _axis_label("value"))
 
 
-def plot_variance_explained(results: DataTree | Mapping[str, DataTree]) -> PlotCollection:
-    """Plot the part of the targets' variance that each kernel explains, a panel for each output.
+def plot_weights(results: DataTree | Mapping[str, DataTree], *, kind: str = "forest") -> NDArray:
+    """Plot the kernel weights ``beta`` of several engines.
+
+    Selections are drawn as the probabilities that `inclusion` gives, with two Monte Carlo standard
+    errors to each side. The legend warns of approximations whose Pareto k-hat is above 0.7, and of
+    chains that have not converged.
 
     Parameters
     ----------
     results : mapping of str to DataTree, or DataTree
-        Results of `fit` on a `CompositeKernelRegression` by name.
+        Results of `fit` by name.
+    kind : {"forest", "simplex"}, default="forest"
+        Intervals, with a dotted line at equal weights if weights sum to 1; or, for exactly three
+        such weights, draws and their mean on the simplex, one triangle per engine.
 
     Returns
     -------
-    PlotCollection
-        Its data are the point estimates (model, kernel and sum), one variable per output.
+    ndarray of Axes (1,), or (engine,) for triangles
 
     Raises
     ------
     ValueError
-        For results that `kz.scores.variance_explained` refuses, and results with different kernels
-        or outputs.
+        For results without weights (a single kernel, fixed weights), results with different
+        kernels, results of selections beside others, and a simplex for a number of kernels other
+        than three, for exponents or for selections.
 
     Examples
     --------
-    >>> model = kz.CompositeKernelRegression(kernels(X_train), response)
-    >>> kz.plots.plot_variance_explained(kz.fit(model, "gibbs", random_seed=1))
+    >>> kz.plots.plot_weights({"VB": vb, "Gibbs": gibbs})
+    >>> kz.plots.plot_weights(gibbs, kind="simplex")
     """
-    owner = "plot_variance_explained"
+    owner = "plot_weights"
+    check_name(kind, ("forest", "simplex"), "kind", owner)
     named = by_name(results, owner)
-    draws = {name: _by_output(variance_explained(tree)) for name, tree in named.items()}
-    rows = {
-        str({output: each.indexes[values.dims[-1]].tolist() for output, values in each.items()})
-        for each in draws.values()
-    }
-    if len(rows) > 1:
-        raise argument_error("results", owner, "of the same kernels and outputs", f"{sorted(rows)}")
-    collection = plot_intervals(
-        draws,
-        labels=legend_labels(named),
-        title="Variance explained by the kernels",
-        value="part of the variance",
-        sharex=True,
-    )
-    for row in range(len(next(iter(draws.values())).data_vars)):
-        collection.iget_target(row, 0).axvline(0, color=GREY, linestyle=":", zorder=0)
-    return collection
+    draws = {name: _weights(name, tree, owner) for name, tree in named.items()}
+    labels, values = _in_rows(draws, owner)
+    n_kernels = next(iter(draws.values())).sizes["kernel"]
+    selected = {np.issubdtype(array.dtype, np.integer) for array in draws.values()}
+    if len(selected) > 1:
+        raise argument_error("results", owner, "all selections or all weights", "some of each")
+    are_selections = selected.pop()
+    sums = all(np.allclose(array.sum("kernel"), 1) for array in draws.values())
+    if kind == "simplex":
+        if len(labels) != 3:
+            rule = "'forest' unless there are three kernels"
+            raise argument_error("kind", owner, rule, f"{len(labels)}")
+        if are_selections or not sums:
+            raise argument_error("kind", owner, "'forest' unless weights sum to 1", repr(kind))
+        return _draw_simplex(labels, values, legend_labels(named))
+    rows = {name: _summary(each) for name, each in values.items()}
+    axis = _axis_label("weight")
+    if are_selections:
+        for name, tree in named.items():
+            found = inclusion(tree)
+            p, error = found["probability"].to_numpy().ravel(), found["mcse"].to_numpy().ravel()
+            rows[name] = p, [np.stack([p - 2 * error, p + 2 * error], axis=1).clip(0, 1)]
+        axis = "P(beta = 1), with 2 Monte Carlo standard errors"
+    axes = _draw_rows({"Weights of the kernels": (labels, rows)}, legend_labels(named), axis)
+    if sums:
+        axes[0].axvline(1 / n_kernels, color=GREY, linestyle=":", zorder=0)
+    if sums or are_selections:
+        axes[0].set_xlim(-0.02, 1.02)
+    return axes
 
 
-def _by_output(explained: Dataset) -> Dataset:
-    """Draws (chain, draw, kernel and sum), one variable per output."""
-    total = explained["total"].expand_dims(kernel=[TOTAL])
-    rows = xr.concat([explained["explained"], total], "kernel").transpose(..., "kernel")
-    if "output" not in rows.dims:
-        return Dataset({"targets": rows})
-    # The name of the dim is the title of the panel.
-    return Dataset(
-        {
-            str(output): rows.sel(output=output, drop=True).rename(kernel=f"{output}, by kernel")
-            for output in rows["output"].values
-        }
-    )
+def _weights(name: str, tree: DataTree, owner: str) -> DataArray:
+    """Draws of the weights (chain, draw, kernel), or (chain, draw, output, kernel)."""
+    posterior = tree["posterior"]
+    if "beta" not in posterior or "kernel" not in posterior["beta"].dims:
+        got = f"{name!r} with {', '.join(map(str, posterior.data_vars))}"
+        rule = "results with learned weights 'beta' (kernel)"
+        raise argument_error("results", owner, rule, got)
+    return posterior["beta"].transpose("chain", "draw", ..., "kernel")
 
 
-def _evenly(shape: Sequence[int], most: int) -> NDArray:
-    """Places of at most `most` elements: all of them, or those of evenly spaced objects."""
-    size = int(np.prod(shape))
-    if size <= most:
-        return np.arange(size)
-    # Whole objects, so that an object's classes can be compared.
-    each = size // shape[0] if size // shape[0] <= most else 1
-    objects = np.unique(np.linspace(0, size // each - 1, most // each).astype(int))
-    return (objects[:, None] * each + np.arange(each)).ravel()
+def _dims_of(values: DataArray) -> Sequence[str]:
+    return [str(dim) for dim in values.dims if dim not in ("chain", "draw")]
 
 
-def in_rows(values: xr.DataArray, beside: Sequence[Hashable] = ("chain", "draw")) -> xr.DataArray:
-    """Values whose last dim holds all elements, with their labels, for each label of `beside`."""
-    dims = [dim for dim in values.dims if dim not in beside]
-    labels = [", ".join(map(str, each)) for each in product(*(values[d].values for d in dims))]
-    row = f"{values.name} ({', '.join(map(str, dims))})" if dims else f"{values.name} "
-    flat = values.stack({row: dims}, create_index=False) if dims else values.expand_dims(row, -1)
-    return flat.reset_coords(drop=True).assign_coords({row: labels})
+def _in_rows(
+    draws: Mapping[str, DataArray | None], owner: str
+) -> tuple[list[str], dict[str, NDArray]]:
+    """Labels of the elements, and draws (sample, element) by engine.
 
-
-def plot_intervals(
-    draws: Mapping[str, Dataset],
-    *,
-    labels: Mapping[str, str],
-    title: str,
-    value: str,
-    sharex: bool = False,
-) -> PlotCollection:
-    """Draw the intervals and point estimates that ArviZ's ``rcParams`` name.
-
-    Each variable of an engine has the dims "chain", "draw" and one other, whose labels name the
-    rows.
+    Raise unless all engines have the same elements.
     """
-    kind, estimate = rcParams["stats.ci_kind"], rcParams["stats.point_estimate"]
-    wide = float(rcParams["stats.ci_prob"])
-    probs = {"trunk": 0.5 if wide > 0.5 else wide / 2, "twig": wide}
-    # By engine: an array of the draws of all engines is padded with NaN if their numbers differ.
-    points = by_engine({name: getattr(d.azstats, estimate)() for name, d in draws.items()})
-    ends = {
-        label: by_engine({name: getattr(d.azstats, kind)(prob=p) for name, d in draws.items()})
-        for label, p in probs.items()
-    }
-    inner, outer = (f"{100 * p:g} %" for p in probs.values())
-    value += f" ({estimate}, {inner} and {outer} {INTERVALS[kind]} intervals)"
-    return plot_rows(points, ends, labels=labels, title=title, value=value, sharex=sharex)
+    first = next(each for each in draws.values() if each is not None)
+    dims, values = _dims_of(first), {}
+    for name, each in draws.items():
+        try:
+            if each is None:
+                raise ValueError
+            sizes = each.isel(chain=0, draw=0, drop=True)
+            xr.align(sizes, first.isel(chain=0, draw=0, drop=True), join="exact")
+        except ValueError:
+            rule = f"of one model on the same data, with the same elements of {first.name}"
+            raise argument_error("results", owner, rule, f"others in {name!r}") from None
+        stacked = each.transpose("chain", "draw", *dims).to_numpy()
+        values[name] = stacked.reshape(stacked.shape[0] * stacked.shape[1], -1).astype(float)
+    labels = [", ".join(map(str, each)) for each in product(*(first[d].values for d in dims))]
+    return labels, values
 
 
-def by_engine(summaries: Mapping[str, Dataset]) -> Dataset:
-    """Join the summaries of all engines along a dim "model"."""
-    names = pd.Index(list(summaries), name="model")
-    return xr.concat(list(summaries.values()), dim=names, join="outer")
+def _summary(draws: NDArray) -> Rows:
+    """Mean, and the intervals of ArviZ's ``rcParams``, of draws (sample, row)."""
+    interval, _ = INTERVALS[az.rcParams["stats.ci_kind"]]
+    ends = [interval(draws, prob=p, axis=0).reshape(-1, 2) for p in _probabilities()]
+    return draws.mean(axis=0), ends
 
 
-def plot_rows(
-    data: Dataset,
-    ends: Mapping[str, Dataset],
-    *,
-    labels: Mapping[str, str],
-    title: str,
-    value: str,
-    sharex: bool = False,
-) -> PlotCollection:
-    """Draw points and intervals, one row per element, with separate axes for each variable.
+def _probabilities() -> tuple[float, float]:
+    wide = float(az.rcParams["stats.ci_prob"])
+    return 0.5 if wide > 0.5 else wide / 2, wide
 
-    Points are (model, element) by variable; `ends` have the dim "ci_bound", too, and are by the
-    names of intervals in `WIDTHS`. `labels` are those of the legend, `value` of the axes.
+
+def _axis_label(value: str) -> str:
+    """Label of the axis: what the points and lines are."""
+    inner, outer = (f"{100 * p:g} %" for p in _probabilities())
+    _, kind = INTERVALS[az.rcParams["stats.ci_kind"]]
+    return f"{value} (mean, {inner} and {outer} {kind} intervals)"
+
+
+def _draw_rows(
+    panels: Mapping[str, tuple[Sequence[str], Mapping[str, Rows]]],
+    legend: Mapping[str, str],
+    label: str,
+) -> NDArray:
+    """Draw points and intervals by engine, one row per element, one panel per variable.
+
+    `panels` have the labels of the rows and their numbers by engine, by the title of the panel.
     """
-    names = list(labels)
-    rows = [data[v].size // len(names) for v in data.data_vars]
-    height = 1.0 + 0.35 * len(rows) + sum(rows) * (0.14 + 0.08 * len(names))
-    collection = PlotCollection.grid(
-        data,
-        rows=["__variable__"],
-        backend="matplotlib",
-        aes={"color": ["model"], "marker": ["model"], "shift": ["model"]},
-        color=cycle(PALETTE, len(names)),
-        marker=cycle(MARKERS, len(names)),
-        shift=list(SPREAD * (np.arange(len(names)) - (len(names) - 1) / 2) / len(names)),
-        figure_kwargs={
-            "layout": "constrained",
-            "figsize": (6.4, height),
-            "height_ratios": [n + 0.6 for n in rows],
-            "sharex": sharex,
-        },
+    numbers = [len(rows) for rows, _ in panels.values()]
+    height = 1.0 + 0.35 * len(numbers) + sum(numbers) * (0.14 + 0.08 * len(legend))
+    figure, axes = plt.subplots(
+        len(panels),
+        figsize=(6.4, height),
+        height_ratios=[n + 0.6 for n in numbers],
+        layout="constrained",
+        squeeze=False,
     )
-    for label, bounds in ends.items():
-        collection.map(_intervals, label, data=bounds, width=WIDTHS[label])
-    collection.map(_points, "point_estimate", data=data)
-    collection.map(_rows, "rows", data=data, ignore_aes="all", store_artist=False)
-    last = collection.iget_target(len(rows) - 1, 0)
+    shifts = SPREAD * (np.arange(len(legend)) - (len(legend) - 1) / 2) / len(legend)
+    for (title, (names, by_engine)), each in zip(panels.items(), axes[:, 0], strict=True):
+        for (engine, (points, ends)), shift, color in zip(
+            by_engine.items(), shifts, cycle(PALETTE, len(legend)), strict=True
+        ):
+            heights = np.arange(len(points)) + shift
+            for bounds, width in zip(ends, (4.0, 1.3)[-len(ends) :], strict=True):
+                each.hlines(heights, *bounds.T, color=color, linewidth=width)
+            each.plot(points, heights, "o", color=color, mfc="white", label=legend[engine])
+        _frame_rows(each, title, names)
     # Wrapped where the figure is narrow, as a column of a journal is.
-    last.set_xlabel(value, wrap=True)
-    if len(labels) > 1:
-        collection.add_legend(
-            "model",
-            aes=["color", "marker"],
-            title="",
-            labeller=MapLabeller(coord_map={"model": {name: labels[name] for name in names}}),
-            frameon=False,
-        )
-    else:
-        (label,) = labels.values()
-        title = f"{title}, {' '.join(label.splitlines())}"
-    collection.add_title(title, size="large", color="black")
-    return collection
+    axes[-1, 0].set_xlabel(label, wrap=True)
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside right upper", frameon=False)
+    return axes[:, 0]
 
 
-def _intervals(
-    da: xr.DataArray, target: Axes, *, color: str, shift: float, width: float, **_: Any
-) -> LineCollection:
-    da = da.transpose(..., "ci_bound")
-    lower, upper = da.sel(ci_bound="lower").values, da.sel(ci_bound="upper").values
-    heights = np.arange(len(lower)) + shift
-    return target.hlines(heights, lower, upper, color=color, linewidth=width)
+def _frame_rows(axes: Axes, title: str, names: Sequence[str]) -> None:
+    axes.set_title(title, loc="left", fontsize="small", color="0.35")
+    axes.set_yticks(np.arange(len(names)), names)
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.tick_params(axis="y", length=0)
+    open_frame(axes)
+    axes.spines["left"].set_visible(False)
+    axes.grid(axis="x", color="0.92", linewidth=0.8)
+    axes.set_axisbelow(True)
 
 
-def _points(
-    da: xr.DataArray, target: Axes, *, color: str, marker: str, shift: float, **_: Any
-) -> PathCollection:
-    return target.scatter(
-        da.values,
-        np.arange(da.size) + shift,
-        s=26,
-        facecolor="white",
-        edgecolor=color,
-        linewidth=1.3,
-        marker=marker,
-        zorder=3,
+def _draw_simplex(
+    kernels: Sequence[str], draws: Mapping[str, NDArray], legend: Mapping[str, str]
+) -> NDArray:
+    """Draw draws and their mean, with lines at 0.25, 0.5 and 0.75 of each kernel."""
+    figure, axes = plt.subplots(
+        1, len(draws), figsize=(3.4 * len(draws), 3.3), layout="constrained", squeeze=False
     )
-
-
-def _rows(da: xr.DataArray, target: Axes, **_: Any) -> None:
-    (dim,) = (d for d in da.dims if d != "model")
-    target.set_title(str(dim), loc="left", fontsize="small", color="0.35")
-    target.set_yticks(np.arange(da.sizes[dim]), [str(label) for label in da[dim].values])
-    target.set_ylim(da.sizes[dim] - 0.5, -0.5)
-    target.tick_params(axis="y", length=0)
-    open_frame(target)
-    target.spines["left"].set_visible(False)
-    target.grid(axis="x", color="0.92", linewidth=0.8)
-    target.set_axisbelow(True)
+    for (name, weights), each in zip(draws.items(), axes[0], strict=True):
+        for level in (0.25, 0.5, 0.75):
+            for corner in range(3):
+                ends = np.zeros((2, 3))
+                ends[:, corner] = level
+                ends[[0, 1], [corner - 2, corner - 1]] = 1 - level
+                each.plot(*(ends @ CORNERS).T, color="0.88", linewidth=0.8, zorder=0)
+        each.plot(*CORNERS[[0, 1, 2, 0]].T, color="0.3", linewidth=1)
+        for (x, y), kernel in zip(CORNERS, kernels, strict=True):
+            each.text(x, y + (0.05 if y else -0.1), kernel, ha="center", fontsize=9)
+        spaced = np.unique(np.linspace(0, len(weights) - 1, DRAWN).astype(int))
+        each.scatter(*(weights[spaced] @ CORNERS).T, s=5, alpha=0.25, linewidth=0)
+        each.scatter(*(weights.mean(axis=0) @ CORNERS), s=70, color=PALETTE[1], zorder=3)
+        each.set_title(legend[name], fontsize=10, pad=14)
+        each.set(aspect="equal", xlim=(-0.25, 1.25), ylim=(-0.2, 1.0))
+        each.axis("off")
+    figure.suptitle("Weights of the kernels: draws and mean")
+    return axes[0]

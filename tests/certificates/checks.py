@@ -17,7 +17,7 @@ from kernelzoo.inference import (
     Laplace,
     Pathfinder,
 )
-from kernelzoo.inference.diagnostics.replicates import DRAWS
+from kernelzoo.inference.diagnostics.calibrate import DRAWS
 
 from .agreement import Agreement
 from .bounds import BelowEvidence, Bound, BoundRises

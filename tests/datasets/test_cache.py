@@ -10,8 +10,7 @@ from sklearn.utils import Bunch
 
 import kernelzoo
 from kernelzoo import datasets
-from kernelzoo.datasets.cache import CacheFile, search_folders
-from kernelzoo.datasets.openml import OpenMLTable, project
+from kernelzoo.datasets.catalogue import openml_table, project, search_folders, verified
 
 SHARED = Path(kernelzoo.__file__).parents[1] / "shared" / "data"
 
@@ -30,7 +29,7 @@ def put(path, content=b"content"):
     return path
 
 
-FILE = CacheFile("x.npz", hashlib.sha256(b"content").hexdigest())
+FILE = {"file": "x.npz", "sha256": hashlib.sha256(b"content").hexdigest()}
 
 
 def test_folders_in_their_order(folders):
@@ -44,7 +43,7 @@ def test_folders_in_their_order(folders):
     ]
     for folder in reversed(search_folders()):
         path = put(folder / "x.npz")
-        assert FILE.verified() == path
+        assert verified(FILE) == path
 
 
 def test_without_the_variable_only_the_users_folder(folders, monkeypatch):
@@ -55,9 +54,9 @@ def test_without_the_variable_only_the_users_folder(folders, monkeypatch):
 def test_wrong_checksum(folders):
     put(folders / "data" / "x.npz", b"other")
     with pytest.raises(
-        ValueError, match=rf"x.npz must have the SHA-256 {FILE.sha256}. Got [0-9a-f]"
+        ValueError, match=rf"x.npz must have the SHA-256 {FILE['sha256']}. Got [0-9a-f]"
     ):
-        FILE.verified()
+        verified(FILE)
 
 
 def test_missing_file_says_what_to_put_where(folders):
@@ -100,7 +99,7 @@ def test_download_is_cached_in_the_users_folder_and_named(folders, monkeypatch):
     labels = ["b", "a", "b", "a"]
     projection = project(np.column_stack([X, [1, 0, 1, 0]]))
     requests = serve(monkeypatch, {7: (X, labels)})
-    found, codes = OpenMLTable(7, projection, ("a", "b")).fetch()
+    found, codes = openml_table(7, projection, ("a", "b"))
     np.testing.assert_array_equal(found, X)
     assert codes.tolist() == [1, 0, 1, 0]
     assert requests == [(7, str(folders / "user" / "kernelzoo"))]
@@ -123,7 +122,7 @@ def test_another_table_is_refused(damage, folders, monkeypatch):
     projection = project(np.column_stack([X, [1, 0, 1, 0]]))
     serve(monkeypatch, {7: damage(X, labels)})
     with pytest.raises(ValueError, match=r"OpenML table 7 must have the projection .* another ver"):
-        OpenMLTable(7, projection, ("a", "b")).fetch()
+        openml_table(7, projection, ("a", "b"))
 
 
 def test_no_connection_says_what_to_put_where(folders, monkeypatch):

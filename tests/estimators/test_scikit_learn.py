@@ -12,7 +12,6 @@ FEATURES = [
     kz.estimators.KernelBlocks(),
 ]
 MORE = [
-    kz.estimators.CompositeKernelClassifier(**FEW),
     kz.estimators.KernelProbitClassifier("precomputed", **FEW),
     kz.estimators.CompositeKernelRegressor("precomputed", **FEW),
 ]

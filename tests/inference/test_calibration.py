@@ -9,7 +9,7 @@ import pytest
 from matplotlib import pyplot
 
 import kernelzoo as kz
-from kernelzoo.inference.diagnostics.replicates import DRAWS
+from kernelzoo.inference.diagnostics.calibrate import DRAWS
 
 RESULTS = Path("results") / "calibration"
 

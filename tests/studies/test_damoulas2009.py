@@ -8,7 +8,7 @@ from scipy.spatial.distance import cdist
 from kernelzoo import datasets
 from studies import damoulas2009
 from studies import damoulas2009_classifiers as classifiers
-from studies.reproduce import STUDIES
+from studies.__main__ import STUDIES
 
 TINY = damoulas2009.RECIPE | {
     "algorithm": {"weights": "plug-in", "starts": 1, "max_iterations": 4, "tolerance": 1e-3},

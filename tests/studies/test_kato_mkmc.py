@@ -10,11 +10,9 @@ from rich.console import Console
 import kernelzoo as kz
 from kernelzoo.models.kernels.stack import as_stack
 from studies import kato_mkmc
+from studies.__main__ import STUDIES, reproduce
 from studies.data import absence
-from studies.kato_figures import draw_by_matrix, draw_by_ratio
 from studies.kato_problems import Problem, nested_mask, training_part
-from studies.reproduce import STUDIES, reproduce
-from studies.study import run_study
 
 METHODS = kato_mkmc.METHODS
 NAMES = ("u", "v", "w")
@@ -60,7 +58,7 @@ def studies():
 def test_figures_share_their_units(studies):
     assert [study.name for study in studies] == [f"kato-figure{number}" for number in (2, 3, 4)]
     assert {study.ledger for study in studies} == {"kato"}
-    keys = [{unit.key for unit in study.units(2)} for study in studies]
+    keys = [set(study.units(2)) for study in studies]
     assert keys[0] < keys[2]
     assert keys[1] < keys[2]
     shown = [study.shown for study in studies]
@@ -161,46 +159,14 @@ def test_gibbs_tells_its_coverage(monkeypatch):
     assert 30 < values["Gibbs, 50 %: coverage"] <= 100
 
 
-def test_figures_are_drawn_from_what_there_is(small, studies, tmp_path):
-    column = kato_mkmc.COLUMNS["mfeat"]._replace(kernels=NAMES)
-    for study, draw, panels in ((studies[0], draw_by_matrix, 2), (studies[2], draw_by_ratio, 1)):
-        tasks = []
-        for task in study.tasks:
-            if task.column != "mfeat" or task.settings["ratio"] not in (20, 50):
-                continue
-            if "Gibbs" in task.settings["methods"]:
-                continue
-            rows = tuple(
-                kato_mkmc._row(method, task.settings["ratio"], measure)
-                for method in kato_mkmc.PLAIN
-                for measure in kato_mkmc._measures(column, task.settings["ratio"], method)
-            )
-            tasks.append(replace(task, rows=rows))
-        shown = frozenset(row for task in tasks for row in task.rows)
-        kept = {
-            row for row in shown if (": AUC" in row and ", 50 %" in row) == (draw is draw_by_matrix)
-        }
-        kept = {row for row in kept if "distance" in row or draw is draw_by_matrix}
-        study = replace(study, tasks=tuple(tasks), shown=frozenset(kept))
-        report = run_study(study, tmp_path, splits=2, progressbar=False)
-        assert study.draw is draw
-        drawn = draw(report)
-        assert len([axes for axes in drawn.axes if axes.get_visible()]) == panels
-        texts = {text.get_text() for text in drawn.legends[0].get_texts()}
-        assert texts == set(kato_mkmc.PLAIN)
-        drawn.savefig(tmp_path / "figure.png")
-    # One folder of units for both.
-    assert any((tmp_path / "kato").glob("*.json"))
-
-
-def test_reproduce_writes_the_figure_beside_the_table(small, studies, monkeypatch, tmp_path):
+def test_reproduce_writes_the_table(small, studies, monkeypatch, tmp_path):
     tasks = [t for t in studies[2].tasks if t.column == "mfeat" and t.settings["ratio"] == 20][:1]
     study = replace(studies[2], tasks=tuple(tasks))
     monkeypatch.setitem(STUDIES, study.name, lambda: study)
     console = Console(file=StringIO(), width=200)
     reproduce(study.name, tmp_path, console, splits=1)
-    assert "/kato, " in console.file.getvalue()
+    assert "/kato" in console.file.getvalue()
     assert {path.name for path in tmp_path.glob("[!.]*")} == {
-        *(f"kato-figure4.{ending}" for ending in ("csv", "md", "png")),
+        *(f"kato-figure4.{ending}" for ending in ("csv", "md")),
         "kato",
     }

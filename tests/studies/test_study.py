@@ -1,6 +1,7 @@
 """Studies survive whatever stops them: kills, torn lines, changed recipes, failures, Ctrl-C."""
 
 import errno
+import json
 import multiprocessing
 import os
 import signal
@@ -9,14 +10,17 @@ import sys
 import time
 from contextlib import suppress
 from dataclasses import replace
+from io import StringIO
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from rich.console import Console
+from scipy import stats
 
-from studies import study as study_module
-from studies.report import Published
-from studies.study import Study, Task, read_units, run_study, tabulate
+from family import ALPHA
+from studies.study import FEWEST, LEVEL, Published, Study, Task, run_study, tabulate
 
 SPLITS = 12
 
@@ -59,8 +63,9 @@ def run(study, out, **options):
     return run_study(study, out, progressbar=False, **options)
 
 
-def units(out):
-    return read_units(out, "toy")
+def units(out, name="toy"):
+    """Records of finished units by the name of their file."""
+    return {path.stem: json.loads(path.read_text()) for path in (out / name).glob("*.json")}
 
 
 def table_files(out):
@@ -81,7 +86,7 @@ def test_table_holds_means_over_splits_beside_the_papers(tmp_path):
     assert cell["verdict"] == "agrees"
     assert table.loc["left", "third"]["verdict"] == "differs"
     assert table.loc["right", "first"]["verdict"] == "not in the paper"
-    assert "90.00 ± 1.00" in repr(report)
+    assert "90.00 ± 1.00" in report.markdown()
     assert "`{" in (tmp_path / "toy.md").read_text()
 
 
@@ -90,7 +95,7 @@ def test_splits_are_the_columns_not_the_tasks():
     seeds = {column: [study.seed_of(column, s) for s in range(50)] for column in ("left", "right")}
     assert len({*seeds["left"], *seeds["right"]}) == 100
     assert replace(study, seed=5).seed_of("left", 0) != seeds["left"][0]
-    by_task = [u.seed for u in study.units(50) if u.task.column == "left"]
+    by_task = [u.seed for u in study.units(50).values() if u.task.column == "left"]
     assert sorted(by_task) == sorted(2 * seeds["left"])
 
 
@@ -103,7 +108,7 @@ def test_finished_units_are_not_repeated(tmp_path):
     assert units(tmp_path) == written
     run(study, tmp_path)
     assert len(units(tmp_path)) == 3 * SPLITS
-    assert all(unit in units(tmp_path) for unit in written)
+    assert written.items() <= units(tmp_path).items()
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
@@ -130,14 +135,13 @@ def test_kills_at_random_moments_change_nothing(tmp_path):
     assert survived < 3 * SPLITS
     run(study, tmp_path / "killed")
     assert table_files(tmp_path / "killed") == table_files(tmp_path / "undisturbed")
-    keys = [(u["recipe"], u["split"]) for u in units(tmp_path / "killed")]
-    assert len(set(keys)) == len(keys) == 3 * SPLITS
+    assert len(units(tmp_path / "killed")) == 3 * SPLITS
 
 
 SCRIPT = """
 import sys
 from pathlib import Path
-sys.path.insert(0, {folder!r})
+sys.path[:0] = {folders!r}
 import test_study
 from studies.study import run_study
 report = run_study(test_study.a_study(pause=0.15), Path({out!r}), jobs={jobs}, progressbar=False)
@@ -149,7 +153,8 @@ sys.exit(3 if report.interrupted else 0)
     ("jobs", "stop", "code"), [(2, signal.SIGKILL, -signal.SIGKILL), (1, signal.SIGINT, 3)]
 )
 def test_a_stopped_program_leaves_finished_units(tmp_path, jobs, stop, code):
-    script = SCRIPT.format(folder=os.path.dirname(__file__), out=str(tmp_path / "out"), jobs=jobs)
+    folders = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
+    script = SCRIPT.format(folders=folders, out=str(tmp_path / "out"), jobs=jobs)
     process = subprocess.Popen([sys.executable, "-c", script], start_new_session=True)
     while len(units(tmp_path / "out")) < 4 and process.poll() is None:
         time.sleep(0.02)
@@ -159,36 +164,13 @@ def test_a_stopped_program_leaves_finished_units(tmp_path, jobs, stop, code):
         os.killpg(process.pid, signal.SIGKILL)
     left = units(tmp_path / "out")
     assert 4 <= len(left) < 3 * SPLITS
-    assert not any("error" in unit for unit in left)
     # The units that the program left are those that any other process would have made.
-    here = {u.key: u.run()["values"] for u in a_study().units(SPLITS)}
-    values = {(u["column"], u["split"], *u["values"]): u["values"] for u in left}
-    expected = {
-        (u.task.column, u.split, *u.task.rows): here[u.key] for u in a_study().units(SPLITS)
+    units_here = {
+        (u.task.column, u.split, u.task.rows): u for u in a_study().units(SPLITS).values()
     }
-    assert values == {key: expected[key] for key in values}
-
-
-def test_units_of_a_joined_file_are_not_run_again(tmp_path):
-    run(a_study(), tmp_path, splits=3)
-    (joined := tmp_path / "joined").mkdir()
-    files = sorted((tmp_path / "toy").glob("*.json"))
-    (joined / "toy.jsonl").write_bytes(b"".join(file.read_bytes() for file in files[:5]))
-    run(a_study(), joined, splits=3)
-    assert len(list((joined / "toy").iterdir())) == 4
-    assert table_files(joined) == table_files(tmp_path)
-
-
-@pytest.mark.parametrize(
-    "line", ['{"recipe": "a", "sp', "split,accuracy", '{"recipe": "a"}', "[1]"]
-)
-def test_a_line_that_is_no_unit_is_shown(tmp_path, line):
-    (tmp_path / "toy.jsonl").write_text(line + "\n")
-    with pytest.raises(
-        ValueError, match=r"toy\.jsonl has a line that is no finished unit: "
-    ) as told:
-        run(a_study(), tmp_path)
-    assert repr(line) in str(told.value)
+    for name, record in left.items():
+        unit = units_here[record["column"], int(name.split("-")[1]), tuple(record["values"])]
+        assert unit.run()["values"] == record["values"]
 
 
 def test_a_full_disk_names_the_file_and_what_is_kept(tmp_path, monkeypatch):
@@ -208,8 +190,8 @@ def test_a_changed_recipe_starts_its_task_anew_and_no_other(tmp_path):
     assert table_files(tmp_path) == table_files(tmp_path / "alone")
     assert changed.table["ours"][0] < 60
     # The old recipe's units are still there.
-    assert tabulate(a_study(level=90.0), units(tmp_path), SPLITS).cells[0].mean > 80
-    assert len({u.key for u in replace(a_study(), seed=9).units(1) + a_study().units(1)}) == 6
+    assert tabulate(a_study(level=90.0), units(tmp_path), SPLITS).table["ours"][0] > 80
+    assert len({*replace(a_study(), seed=9).units(1), *a_study().units(1)}) == 6
 
 
 def test_a_failing_unit_is_told_and_stops_no_other(tmp_path):
@@ -220,12 +202,11 @@ def test_a_failing_unit_is_told_and_stops_no_other(tmp_path):
     report = run(study, tmp_path)
     line = report.table.iloc[-1]
     assert (line["splits"], line["failed"], line["left"]) == (SPLITS - 2, 2, 0)
-    errors = tuple(f"ArithmeticError: no answer for {seed}" for seed in bad)
-    assert report.cells[-1].errors == errors
+    assert line["verdict"] == "differs"
     assert "10 (2 failed)" in (tmp_path / "toy.md").read_text()
     # Failed units are tried again, and only they.
     assert len(units(tmp_path)) == 3 * SPLITS - 2
-    assert run(study, tmp_path).cells[-1].errors == errors
+    assert run(study, tmp_path).table.iloc[-1]["failed"] == 2
 
 
 def test_a_cell_without_any_number_says_why(tmp_path):
@@ -250,7 +231,7 @@ def not_a_number(column, seed):
 def test_numbers_that_are_not_those_asked_for_are_failures(tmp_path, function):
     study = replace(a_study(), tasks=(Task("left", ("third",), function),))
     report = run(study, tmp_path, splits=1)
-    assert "finite number for each of third" in report.cells[0].errors[0]
+    assert "finite number is needed for ('third',)" in report.table["verdict"][0]
 
 
 def interrupted_at(column, seed, *, bad, swallow):
@@ -272,7 +253,8 @@ def test_ctrl_c_leaves_finished_units_and_no_half_ones(tmp_path, swallow):
     task = Task("left", ("third",), interrupted_at, {"bad": bad, "swallow": swallow})
     report = run(replace(study, tasks=(task,)), tmp_path)
     assert report.interrupted
-    assert sorted(unit["split"] for unit in units(tmp_path)) == [0, 1, 2, 3]
+    splits = sorted(int(name.split("-")[1]) for name in units(tmp_path))
+    assert splits == [0, 1, 2, 3]
     assert report.table["left"][0] == SPLITS - 4
 
 
@@ -303,29 +285,220 @@ def test_studies_that_share_a_ledger_share_their_units(tmp_path):
     whole = replace(a_study(), ledger="shared")
     part = replace(whole, name="part", shown=frozenset({"first"}))
     report = run(part, tmp_path)
-    assert {cell.row for cell in report.cells} == {"first"}
+    assert set(report.table["row"]) == {"first"}
     assert "third" not in report.markdown()
     # Nothing is run for rows that are not shown, and what is run is not run again.
-    assert {tuple(unit["values"]) for unit in read_units(tmp_path, "shared")} == {
-        ("first", "second")
-    }
-    written = read_units(tmp_path, "shared")
+    written = units(tmp_path, "shared")
+    assert {tuple(unit["values"]) for unit in written.values()} == {("first", "second")}
     table = run(whole, tmp_path).table
-    shared = read_units(tmp_path, "shared")
-    assert all(unit in shared for unit in written)
+    shared = units(tmp_path, "shared")
+    assert written.items() <= shared.items()
     assert len(shared) == 3 * SPLITS
     assert set(table["row"]) == {"first", "second", "third"}
     assert (tmp_path / "part.csv").exists()
     assert not (tmp_path / "toy").exists()
 
 
-def test_units_of_another_version_are_run_again_and_can_be_tabulated(tmp_path, monkeypatch):
-    study = a_study()
-    run(study, tmp_path)
-    monkeypatch.setattr(study_module, "versions", lambda: {"kernelzoo": "999"})
-    ledger = units(tmp_path)
-    assert not any(cell.values for cell in tabulate(study, ledger, SPLITS).cells)
-    shown = tabulate(study, ledger, SPLITS, any_version=True)
-    assert all(len(cell.values) == SPLITS for cell in shown.cells)
-    run(study, tmp_path)
-    assert len(units(tmp_path)) == 2 * len(study.units(SPLITS))
+# --- verdicts against the test that they stand for, and the table on paper -------------------
+
+RNG = np.random.default_rng(3)
+#: Thirty splits of mean 90 and standard deviation 2.
+VALUES = tuple(90 + 2 * stats.zscore(RNG.normal(size=30), ddof=1))
+
+
+def report(*cells, splits=30, published_splits=20, **changes):
+    """Table of cells: (values, published, changes of errors, skip, row or reason)."""
+    tasks, published, reasons, found = [], {}, {}, {}
+    study = Study("toy", "A toy", "Nothing", (), splits, 1, published_splits=published_splits)
+    for values, paper, told in cells:
+        row = told.get("row", "method")
+        task = Task("data", (row,), dict, {"width": 0.5}, told.get("skip"))
+        tasks.append(task)
+        if paper is not None:
+            published[row, "data"] = paper
+        if "reason" in told:
+            reasons[row, "data"] = told["reason"]
+        outcomes = [{"error": error} for error in told.get("errors", ())]
+        outcomes += [{"values": {row: value}} for value in values]
+        found |= {study.unit(task, i).name: outcome for i, outcome in enumerate(outcomes)}
+    made = {"tasks": tuple(tasks), "published": published, "irreproducible": reasons}
+    return tabulate(replace(study, **made, **changes), found, max(splits, len(found)))
+
+
+def cell(values=VALUES, published=None, **told):
+    return values, published, told
+
+
+def line(published, values=VALUES, **options):
+    """The one line of the table of one cell."""
+    return report(cell(values, published), **options).table.iloc[0]
+
+
+def verdict(published, values=VALUES, **options):
+    return line(published, values, **options)["verdict"]
+
+
+# --- verdicts --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("ours", "paper", "splits", "reason", "expected"),
+    [
+        (90.0, Published(90.3, 1.0), 8, None, "agrees"),
+        (90.0, Published(91.0, 1.0), 8, None, "differs"),
+        (90.0, Published(91.0, 1.0), 8, "typo", "paper's cell cannot be reproduced: typo"),
+        (90.0, Published(90.3, 1.0), 8, "typo", "agrees"),
+        (90.0, Published(91.0, 1.0), FEWEST - 1, None, "too few splits"),
+        (90.0, Published(91.0, 1.0), FEWEST, None, "differs"),
+        (90.0, None, 8, None, "not in the paper"),
+        (90.0, Published(90.001, 0.0), 8, None, "agrees"),
+        (90.0, Published(90.1, 0.0), 8, None, "differs"),
+        (90.0, Published(90.001), 8, None, "agrees"),
+        (90.0, Published(90.1), 8, None, "differs"),
+        (90.4, Published(90.0, 0.1, rounding=0.5), 8, None, "agrees"),
+        (90.0, Published(90.4, 0.1, rounding=0.5), 8, None, "agrees"),
+        (90.0, Published(90.7, 0.1, rounding=0.5), 8, None, "differs"),
+        (90.4, Published(90.0, rounding=0.5), 8, None, "agrees"),
+        (90.0, Published(90.7, rounding=0.5), 8, None, "differs"),
+    ],
+)
+def test_verdicts_on_the_same_number_in_every_split(ours, paper, splits, reason, expected):
+    made = cell((ours,) * splits, paper, **({"reason": reason} if reason else {}))
+    assert report(made, published_splits=30).table["verdict"][0] == expected
+
+
+def just(distance):
+    """Numbers a hair nearer and farther than `distance` from our mean."""
+    return 90 + distance * (1 - 1e-6), 90 - distance * (1 + 1e-6)
+
+
+def test_verdict_turns_where_the_two_means_differ_beyond_chance():
+    """Welch's test at its level: unequal deviations, unequal numbers of splits."""
+    ours, theirs = 2**2 / 30, 5**2 / 20
+    degrees = (ours + theirs) ** 2 / (ours**2 / 29 + theirs**2 / 19)
+    near, far = just(np.sqrt(ours + theirs) * stats.t(degrees).isf(LEVEL / 2))
+    assert [verdict(Published(mean, 5.0)) for mean in (near, far)] == ["agrees", "differs"]
+    assert line(Published(near, 5.0))["standard_error"] == pytest.approx(np.sqrt(ours + theirs))
+
+
+@pytest.mark.parametrize("rounding", [0.0, 0.5])
+@pytest.mark.parametrize("published_splits", [20, 2])
+def test_without_a_printed_spread_our_standard_error_and_the_rounding_decide(
+    rounding, published_splits
+):
+    """Student's test of our mean against the printed number, whatever the paper's splits."""
+    options = {"published_splits": published_splits}
+    near, far = just(rounding + 2 / 30**0.5 * stats.t(29).isf(LEVEL / 2))
+    assert verdict(Published(near, rounding=rounding), **options) == "agrees"
+    assert verdict(Published(far, rounding=rounding), **options) == "differs"
+    assert line(Published(near), **options)["standard_error"] == pytest.approx(2 / 30**0.5)
+    # With a spread the same distance may be the paper's own chance.
+    assert verdict(Published(far, 5.0, rounding=rounding), **options) == "agrees"
+
+
+def test_recipes_that_are_the_papers_differ_at_the_level():
+    """Over many pairs of samples of one law; without rounding the share is the level."""
+    rng = np.random.default_rng(1)
+    n = 2_000
+    samples = rng.normal(90, 2, size=(n, 10))
+    alone = [verdict(Published(90.0), tuple(x)) for x in samples[: n // 2]]
+    pairs = zip(samples[: n // 2], samples[n // 2 :], strict=True)
+    paired = [
+        verdict(Published(b.mean(), b.std(ddof=1)), tuple(a), published_splits=10) for a, b in pairs
+    ]
+    for verdicts in (alone, paired):
+        differ = verdicts.count("differs")
+        assert stats.binomtest(differ, len(verdicts), LEVEL).pvalue > ALPHA
+
+
+@pytest.mark.parametrize("published", [Published(582.6, 0.0, 0.05), Published(582.6, None, 0.05)])
+@pytest.mark.parametrize(("ours", "expected"), [(582.647, "agrees"), (582.652, "differs")])
+def test_a_number_without_splits_is_met_to_its_last_digit(published, ours, expected):
+    made = report(cell((ours,), published), splits=1, published_splits=1)
+    assert made.table["verdict"].tolist() == [expected]
+    assert "printed number" in made.rule()
+
+
+def test_a_printed_standard_error_is_made_a_standard_deviation():
+    found = line(Published(90.0, 1.0), published_splits=25, spread="se")
+    assert found["paper_sd"] == pytest.approx(5.0)
+    assert found["standard_error"] == pytest.approx(np.hypot(2 / 30**0.5, 1.0))
+    assert np.isnan(line(Published(90.0), published_splits=25, spread="se")["paper_sd"])
+
+
+def test_an_empty_cell_says_why():
+    cells = (
+        cell((), Published(90.0), skip="the file is absent"),
+        cell((), Published(90.0), errors=("ArithmeticError: no", "another"), row="failing"),
+        cell((), Published(90.0), row="left"),
+    )
+    table = report(*cells, splits=3).table
+    assert table["verdict"].tolist() == [
+        "skipped: the file is absent",
+        "failed: ArithmeticError: no",
+        "not run",
+    ]
+    assert table["left"].tolist() == [0, 1, 3]
+    assert table[["ours", "sd", "difference", "standard_error"]].isna().all(axis=None)
+
+
+# --- table -----------------------------------------------------------------------------------
+
+
+def rows_of(markdown):
+    lines = [entry for entry in markdown.splitlines() if entry.startswith("| data ")]
+    return [[part.strip() for part in entry.strip("|").split(" | ")] for entry in lines]
+
+
+def test_printed_table():
+    cells = (
+        cell(published=Published(90.5, 1.0), errors=("no",)),
+        cell(published=Published(90.5), row="exact"),
+        cell(row="ours alone"),
+        cell((90.0,), Published(91.0, 1.0), row="one split"),
+    )
+    assert rows_of(report(*cells, splits=31).markdown())[1:] == [
+        ["data", "method", "90.50 ± 1.00", "90.00 ± 2.00", "30 (1 failed)", "-0.50", "0.43",
+         "agrees"],
+        ["data", "exact", "90.50", "90.00 ± 2.00", "30", "-0.50", "0.37", "agrees"],
+        ["data", "ours alone", "", "90.00 ± 2.00", "30", "", "", "not in the paper"],
+        ["data", "one split", "91.00 ± 1.00", "90.00", "1", "-1.00", "", "too few splits"],
+    ]  # fmt: skip
+
+
+def test_rule_says_what_stands_behind_the_numbers():
+    with_spread = report(cell(published=Published(90.0, 1.0)), cell(row="other"))
+    assert "20 splits and prints a standard deviation" in with_spread.rule()
+    by_error = report(cell(published=Published(90.0, 1.0)), spread="se")
+    assert "prints a standard error" in by_error.rule()
+    assert "counts as exact" not in with_spread.rule()
+    assert "counts as exact" in report(cell(published=Published(90.0))).rule()
+
+
+def test_files_hold_all_digits_and_the_settings(tmp_path):
+    made = report(cell(published=Published(90.5, 1.0)), notes="A remark.")
+    made.write(tmp_path / "folder")
+    table = pd.read_csv(tmp_path / "folder" / "toy.csv")
+    pd.testing.assert_frame_equal(table, made.table.drop(columns="values"), rtol=1e-15)
+    text = (tmp_path / "folder" / "toy.md").read_text(encoding="utf-8")
+    assert "A remark." in text
+    settings = next(entry for entry in text.splitlines() if entry.startswith("- data, method: "))
+    assert json.loads(settings.split("`")[1]) == {"width": 0.5}
+
+
+def test_entries_cannot_break_the_table():
+    made = cell((), errors=("ValueError: a | b\nand more",))
+    (row,) = [x for x in report(made).markdown().splitlines() if "a " in x and "failed" in x]
+    assert r"a \| b and more" in row
+    assert row.replace(r"\|", "").count("|") == 9
+
+
+def test_shown_table_wraps_without_losing_a_verdict():
+    reason = "a reason of many words " * 6
+    console = Console(width=110, color_system=None, record=True, file=StringIO())
+    console.print(report(cell(published=Published(99.0, 1.0), reason=reason)))
+    shown = console.export_text()
+    assert max(map(len, shown.splitlines())) <= 110
+    words = "".join(ch for ch in shown if ch.isalpha())
+    assert words.count("reason") >= 6
+    assert "90.00 ± 2.00" in shown.replace("\n", " ")

@@ -9,7 +9,7 @@ from scipy.spatial.distance import cdist
 
 from kernelzoo.datasets import load
 from studies import zhang2004
-from studies.reproduce import STUDIES, reproduce
+from studies.__main__ import STUDIES, main, reproduce
 from studies.study import run_study
 
 ALL_ROWS = ["KNM-TW1", "KNM-TW2", "KNM-EM", "closed form", "KFDA", "SVM", "KNM"]
@@ -115,5 +115,5 @@ def test_reproduce_shows_and_writes_the_table(tmp_path, monkeypatch):
     for word in ("closed form", "94.04 ± 3.50", "zhang2004-table1.csv"):
         assert word in shown
     assert {path.suffix for path in tmp_path.glob("zhang2004*")} == {".csv", ".md", ""}
-    with pytest.raises(ValueError, match="'zhang2004-table1'"):
-        reproduce("zhang2004-table2", tmp_path, console)
+    with pytest.raises(SystemExit, match="2"):
+        main(["zhang2004-table2"])

@@ -10,9 +10,8 @@ from kernelzoo.datasets import load
 from kernelzoo.inference.kernel_completion.classifiers import KernelNearestNeighbour
 from kernelzoo.inference.mutual_completion.alignment import ideal_kernel
 from studies import zhang_mixture
-from studies.report import printed
-from studies.reproduce import STUDIES
-from studies.study import run_study
+from studies.__main__ import STUDIES
+from studies.study import printed, run_study
 
 ETA = {cell: each.mean for cell, each in printed("zhang-mixture-table2").items()}
 FIRST = {"jitter": 0.01, "jitter_first": True}

@@ -106,8 +106,8 @@ def test_cells_are_those_of_an_independent_recipe(tmp_path):
     """Every cell of two splits of a set on which the kernels and the splits differ."""
     study = weights.learned_weights()
     sonar = replace(study, tasks=tuple(t for t in study.tasks if t.column == "sonar"))
-    cells = run_study(sonar, tmp_path, splits=2, progressbar=False).cells
-    ours = {cell.row: cell.values for cell in cells}
+    cells = run_study(sonar, tmp_path, splits=2, progressbar=False).table.to_dict("records")
+    ours = {cell["row"]: tuple(cell["values"]) for cell in cells}
     assert len({ours[row] for row in ("equal weights", *TYPES)}) == 4
     by_split = list(zip(*ours.values(), strict=True))
     assert by_split[0] != by_split[1]

@@ -89,6 +89,3 @@ def test_what_needs_memory_says_so():
     assert "in memory" in reasons["Gibbs"]
     with pytest.raises(ValueError, match="a Dask array"):
         _ = model.design
-    model = regression(stack, Y)
-    with pytest.raises(ValueError, match="kernels in memory"):
-        kz.scores.variance_explained(kz.fit(model, "vb", **QUIET))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import kernelzoo as kz
-from kernelzoo.inference.diagnostics.replicates import Replicates
+from kernelzoo.inference.diagnostics.calibrate import Replicates
 from kernelzoo.inference.engine import replicate
 from kernelzoo.inference.engine.replicate import Failure
 
@@ -197,7 +197,7 @@ def test_sigterm_within_a_task_is_no_failure():
 
 def test_models_are_shipped_without_compiled_functions():
     model, options = kz.CompositeKernelRegression.example(), {"draws": 40, "chains": 1}
-    task = Replicates(model, kz.VB(), "prior", 1, options)
+    task = Replicates(model, kz.VB(), 1, options)
     first = task(0)
     assert {"simulator", "_log_likelihood"} <= vars(task).keys()
     again = cloudpickle.loads(cloudpickle.dumps(task))

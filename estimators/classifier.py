@@ -1,0 +1,160 @@
+"""Classifier on several kernels."""
+
+from typing import Any, ClassVar, override
+
+import numpy as np
+from sklearn.base import ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+
+from ..models import MultinomialProbit
+from .predictor import KernelPredictor
+
+__all__ = ["KernelProbitClassifier"]
+
+
+class KernelProbitClassifier(ClassifierMixin, KernelPredictor):
+    """Classifier on a weighted combination of kernels: `MultinomialProbit` in scikit-learn.
+
+    Parameters
+    ----------
+    kernels : Kernels, dict or "precomputed", optional
+        Kernels of each block of features. See `KernelBlocks`, which describes `X`, `blocks`,
+        `normalize` and `standardize` too. Default: ``kz.gaussian("median")`` or
+        ``kz.kernels.inverse_multiquadric("median")``, whichever ``kz.select`` finds to predict
+        better; the first where ``kz.select`` chooses nothing.
+    blocks : dict, optional
+        Columns of each block, where `X` is one array or frame.
+    normalize : {"trace", "unit"} or None, default="trace"
+        Normalisation of the kernels that have none of their own.
+    standardize : bool, default=True
+        Bring each feature to mean 0 and standard deviation 1 over the training objects.
+    engine : str or Engine, default="vb"
+        As in ``kz.fit``: "vb" for predictions, which it makes in seconds; "gibbs" or "nuts" for
+        weights, whose uncertainty VB may understate (`ApproximationWarning` says where).
+    draws, tune, chains, cores : int
+        As in ``kz.fit``.
+    random_state : int, RandomState or None, default=None
+        An integer is the ``random_seed`` of ``kz.fit``. By default a seed is chosen, and recorded
+        in the attributes of `result_`.
+    fit_options : dict, optional
+        Further arguments of ``kz.fit`` by name, such as ``{"max_seconds": 60}``, ``start`` or
+        ``progressbar``, which is off by default.
+    combination : str or Combination, default="auto"
+        Rule that combines the kernels; see `MultinomialProbit`, also for `tau` and `upsilon`.
+        "auto": learned weights ("mean") or equal ones ("fixed"), whichever ``kz.select`` finds to
+        predict better; "mean" where it does not apply. Give "mean" to read the weights.
+    tau : float, default=1
+    upsilon : float or "auto", default="auto"
+        Shape and rate of the precisions of the regressors. "auto": by ``kz.select``; 1 where it
+        does not apply.
+
+    Attributes
+    ----------
+    model_ : pm.Model
+        Declared on the training kernels.
+    result_ : DataTree
+        Result of ``kz.fit``; ``result_.to_netcdf(path)`` saves it, `from_result` reads it back.
+    weights_ : Dataset (kernel)
+        Posterior ``mean`` and ``sd`` of the weights of the kernels; the standard deviation is 0 for
+        known weights and NaN for engines that give a point. The coordinate ``description`` has the
+        widths chosen for kernels that are named after their block.
+    selection_ : DataArray (weights, scale, obs) or None
+        Held-out log scores of what was chosen for "auto"; see ``kz.select``. None where nothing
+        was. With the dimension "kernels" first, where these were chosen too.
+    kernel_names_ : ndarray (kernel,)
+    n_features_in_ : int
+        Number of features of all blocks; of training objects, for precomputed kernels.
+    feature_names_in_ : ndarray
+        Names of the features of one frame without block names.
+    classes_ : ndarray (class,)
+        Sorted.
+
+    References
+    ----------
+    T. Damoulas and M. A. Girolami (2009), Combining feature spaces for classification, Pattern
+    Recognition 42.
+
+    Examples
+    --------
+    >>> X = pd.concat({"rna": rna, "protein": protein}, axis=1)
+    >>> classifier = KernelProbitClassifier(kz.gaussian("median"), random_state=1).fit(X, y)
+    >>> classifier.predict_proba(X)
+    >>> sampled = classifier.set_params(engine="gibbs", draws=50, tune=50, chains=2).fit(X, y)
+    >>> sampled.weights_.to_dataframe()
+    """
+
+    _model = MultinomialProbit
+    _of_model = ("combination", "tau", "upsilon")
+    _without_choice: ClassVar[dict[str, Any]] = {"upsilon": 1.0, "combination": "mean"}
+
+    def __init__(
+        self,
+        kernels: Any = None,
+        *,
+        blocks: Any = None,
+        normalize: Any = "trace",
+        standardize: bool = True,
+        combination: Any = "auto",
+        tau: float = 1.0,
+        upsilon: float | str = "auto",
+        engine: Any = "vb",
+        draws: int = 1000,
+        tune: int = 1000,
+        chains: int = 4,
+        cores: int | None = None,
+        random_state: Any = None,
+        fit_options: Any = None,
+    ):
+        self.kernels = kernels
+        self.blocks = blocks
+        self.normalize = normalize
+        self.standardize = standardize
+        self.combination = combination
+        self.tau = tau
+        self.upsilon = upsilon
+        self.engine = engine
+        self.draws = draws
+        self.tune = tune
+        self.chains = chains
+        self.cores = cores
+        self.random_state = random_state
+        self.fit_options = fit_options
+
+    @override
+    def _response(self, y: np.ndarray) -> np.ndarray:
+        check_classification_targets(y)
+        self.classes_ = np.unique(y)
+        return y
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Class probabilities, averaged over the posterior.
+
+        Parameters
+        ----------
+        X : as in `fit`
+
+        Returns
+        -------
+        ndarray (obs, class)
+            Columns in the order of `classes_`.
+        """
+        return self._predictions(X)["probability"].to_numpy()
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Most probable class of each object, ndarray (obs,)."""
+        codes = self.predict_proba(X).argmax(axis=1)
+        return self.classes_[codes]
+
+    @override
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Fraction of the objects whose most probable class is theirs.
+
+        Parameters
+        ----------
+        X : as in `fit`
+        y : array_like or Series (obs,)
+            A Series is aligned by its index, where `X` has ids too.
+        sample_weight : array_like or Series (obs,), optional
+            A Series is aligned by its index too. Unlabelled ones raise where `y` is reordered.
+        """
+        return super().score(X, *self._in_order_of(X, y, sample_weight))
