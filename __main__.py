@@ -39,8 +39,8 @@ def list_engines(options: argparse.Namespace, console: Console) -> None:
     if options.model is not None:
         models = {model.__name__: model for model in MODELS}
         example = models[check_name(options.model, models, "MODEL", "engines")].example()
-        table = engines(example)
-        console.print(EngineTable(table.title, table.frame.drop(columns="settings")))
+        whole = engines(example)
+        console.print(EngineTable(whole.title, whole.frame.drop(columns="settings")))
         return
     table = Table("model", "engines that apply")
     for model in MODELS:

@@ -94,7 +94,7 @@ def _complete(out: Path, seed: int, cores: int, console: Console) -> None:
 
 def _able(model: pm.Model) -> str:
     """One line with the engines that apply."""
-    names = ", ".join(row.engine for row in engines(model).rows if row.reason is None)
+    names = ", ".join(engines(model).frame.query("applies != 'no'").index)
     more = f"python -m kernelzoo engines {type(model).__name__}"
     return f"engines that apply: {names} ({more} says why others do not)"
 

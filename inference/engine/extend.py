@@ -136,8 +136,8 @@ def extend(
                 made[group] = density(model, result["posterior"].to_dataset())
     # A copy of the tree, which shares its arrays with the caller's.
     tree = result.copy()
-    for group, dataset in made.items():
-        with_group(tree, group, dataset)
+    for name, dataset in made.items():
+        with_group(tree, name, dataset)
     for group, reason in reasons.items():
         tree.attrs.pop(f"no_{group}", None)
         if reason:

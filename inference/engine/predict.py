@@ -180,7 +180,9 @@ def predict(
     taken = _check_options(model, function, options)
     check_fitted(model, result, "predict")
     seed = integer_seed(random_seed, "random_seed", "predict")
-    attributes = {key: result.attrs[key] for key in ("engine", "model") if key in result.attrs}
+    attributes: dict[str, Any] = {
+        key: result.attrs[key] for key in ("engine", "model") if key in result.attrs
+    }
     # Chunks of objects would be drawn independently of each other.
     if keep_draws and "random_seed" in taken and not in_chunks(kernels_new):
         options["random_seed"] = attributes["random_seed"] = seed
