@@ -1,5 +1,7 @@
 """Reference posteriors of small multinomial probits: long chains of the paper's sampler.
 
+The package has its draws of utilities and regressors; Metropolis moves of the weights are here.
+
 Made, from the root of the checkout, in about four minutes on one core, by
 
     OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 python -P tests/probit_reference.py
@@ -9,22 +11,19 @@ functionals below, and how well the chains that made them agree.
 """
 
 import json
-from functools import partial
 from pathlib import Path
 
 import arviz as az
 import numpy as np
+from scipy import stats
 
 import kernelzoo as kz
 from kernelzoo.custom_steps.moves.hamiltonian import StepTuning, adapt_step
-from kernelzoo.custom_steps.moves.simplex_metropolis import (
-    initial_concentration_tuning,
-    initial_weight_tuning,
-)
+from kernelzoo.custom_steps.multinomial_probit.albert_chib import sweep
 from kernelzoo.custom_steps.multinomial_probit.conditionals import draw_variances
+from kernelzoo.custom_steps.multinomial_probit.cone import sample_cone
 from kernelzoo.custom_steps.multinomial_probit.kernel_coordinates import KernelCoordinates
 from kernelzoo.custom_steps.multinomial_probit.marginal_sweep import Target, marginal_sweep
-from kernelzoo.custom_steps.multinomial_probit.sweep import Moves, Tuning, adapt, sweep
 from kernelzoo.numerics.probit import class_probabilities
 from probit_fixture import State
 
@@ -86,29 +85,39 @@ def dispersed(model, rng):
     return State(W, zeta, rng.dirichlet(np.ones(s)), np.ones(s))
 
 
+def move_weights(state, model, rng, moves=5, scale=0.7):
+    """Random-walk moves of log-ratios and of log rho given utilities and W (appendix A)."""
+    W, zeta, beta, rho = state
+    f = np.einsum("snm,cm->snc", model.design, W)
+    y = sample_cone(np.tensordot(beta, f, axes=1), model.label_codes, rng)
+    mu, lam = model.combination.mu, model.combination.lam
+
+    def log_density(beta, rho):
+        prior = stats.gamma.logpdf(rho, mu, scale=1 / lam).sum() + np.log(rho).sum()
+        prior += stats.dirichlet.logpdf(beta, rho) + np.log(beta).sum()
+        return prior - 0.5 * np.sum((y - np.tensordot(beta, f, axes=1)) ** 2)
+
+    for _ in range(moves):
+        logs = np.log(beta) + scale * rng.standard_normal(len(beta))
+        for new in (
+            (np.exp(logs - np.logaddexp.reduce(logs)), rho),
+            (beta, rho * np.exp(scale * rng.standard_normal(len(rho)))),
+        ):
+            if -rng.exponential() < log_density(*new) - log_density(beta, rho):
+                beta, rho = new
+    return State(W, zeta, beta, rho)
+
+
 def paper_chain(model, sweeps, tune, rng, thin=1):
     """States of the paper's sampler."""
-    s, composition = len(model.design), model.composition
-    step = partial(
-        sweep,
-        labels=model.label_codes,
-        composition=composition,
-        tau=model.tau,
-        upsilon=model.upsilon,
-        rng=rng,
-        moves=Moves(),
-    )
-    values, tuning = dispersed(model, rng)._asdict(), Tuning()
-    if s > 1:
-        tuning = Tuning(0, initial_weight_tuning(s), initial_concentration_tuning(s))
-    for _ in range(tune):
-        values, info = step(values, tuning=tuning)
-        tuning = adapt(tuning, values, info, composition)
-    kept = []
-    for i in range(sweeps):
-        values, _ = step(values, tuning=tuning)
-        if i % thin == 0:
-            kept.append(State(**values))
+    state, kept = dispersed(model, rng), []
+    settings = model.label_codes, model.composition, model.tau, model.upsilon, rng
+    for i in range(-tune, sweeps):
+        if len(model.design) > 1:
+            state = move_weights(state, model, rng)
+        state = State(**state._asdict() | sweep(state._asdict(), *settings))
+        if i >= 0 and i % thin == 0:
+            kept.append(state)
     return kept
 
 

@@ -413,10 +413,6 @@ TABLE = {
         lambda: kz.combinations.FixedWeights([1.0, -1.0]),
         ("weights", "FixedWeights", "a vector of non-negative numbers, not all zero", "-1.0"),
     ),
-    "a string for the shape of an excess": (
-        lambda: kz.completion.GammaExcess("a"),
-        ("shape", "GammaExcess", "a finite number above 0", "'a'"),
-    ),
     "a width below zero": (
         lambda: kz.gaussian(-1.0),
         ("gamma", "gaussian", "a finite number above 0", "-1.0"),

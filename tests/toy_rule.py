@@ -7,7 +7,6 @@ import pymc as pm
 import pytensor.tensor as pt
 from scipy import stats
 
-from kernelzoo.custom_steps.multinomial_probit.sweep import MOVES, Info, RuleMoves
 from kernelzoo.models.combinations import Combination, WeightedSum
 
 
@@ -28,27 +27,6 @@ class RootOfSquares(Combination):
 
     def from_terms(self, total):
         return np.sqrt(total, out=total)
-
-
-class RootMoves(RuleMoves):
-    """Metropolis moves of all weights at once, on the log scale."""
-
-    def given_regressors(self, task):
-        new, rng = task.new, task.rng
-
-        def log_density(beta):
-            f = task.composition.composite(new | {"beta": beta}) @ new["W"].T
-            return -0.5 * np.sum((task.y - f) ** 2) + np.sum(np.log(beta) - self.rule.rate * beta)
-
-        accepted = []
-        for _ in range(task.moves.given_regressors):
-            beta = new["beta"] * np.exp(0.7 * rng.normal(size=len(new["beta"])))
-            accepted.append(-rng.exponential() < log_density(beta) - log_density(new["beta"]))
-            new["beta"] = beta if accepted[-1] else new["beta"]
-        return Info(weights=float(np.mean(accepted)))
-
-
-MOVES[RootOfSquares] = RootMoves
 
 
 @dataclass(frozen=True)
@@ -99,17 +77,3 @@ class Normal:
 
     def log_density(self, beta):
         return stats.multivariate_normal(self.mean, self.covariance).logpdf(beta)
-
-
-class NormalMoves(RuleMoves):
-    """Exact draws of the weights given the utilities and W."""
-
-    def given_regressors(self, task):
-        functions = task.composition.kernels(task.new) @ task.new["W"].T
-        functions = functions.reshape(len(functions), -1)
-        posterior = self.rule.posterior(functions @ task.y.ravel(), functions @ functions.T)
-        task.new["beta"] = posterior.sample(None, task.rng)
-        return Info()
-
-
-MOVES[NormalWeights] = NormalMoves

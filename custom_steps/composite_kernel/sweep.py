@@ -36,22 +36,13 @@ from ...numerics.kernel_products import Design
 from ...numerics.normal_regression import Conditional, dual, primal
 from ..moves.selection import update_selection
 from ..moves.simplex_ellipse import update_simplex
-from ..moves.simplex_metropolis import (
-    ConcentrationTuning,
-    WeightTuning,
-    update_concentrations,
-    update_weights,
-    weights_likelihood,
-)
 
 __all__ = [
     "Classification",
-    "Info",
     "Likelihood",
     "Prior",
     "Regression",
     "State",
-    "Tuning",
     "conditional",
     "draw_noise_precision",
     "draw_precisions",
@@ -73,34 +64,6 @@ class State(NamedTuple):
     beta: np.ndarray
     varphi: np.ndarray
     gamma: float | np.ndarray
-
-
-class Tuning(NamedTuple):
-    """Proposals of the Metropolis moves; None for moves that are not made."""
-
-    weights: WeightTuning | None = None
-    concentrations: ConcentrationTuning | None = None
-
-
-COLLAPSED = Tuning()
-
-
-class Info(NamedTuple):
-    """Statistics of the weights' moves in a sweep; NaN, or zero evaluations, without moves.
-
-    Parameters
-    ----------
-    weights : float
-        Mean acceptance probability of the Metropolis moves.
-    concentrations : ndarray of shape (K,)
-        Mean acceptance probabilities of the concentrations' moves.
-    evaluations : int
-        Evaluations of the evidence by the elliptical slice sampler, or for selections.
-    """
-
-    weights: float
-    concentrations: np.ndarray
-    evaluations: int
 
 
 @dataclass(frozen=True)
@@ -245,78 +208,30 @@ def sweep(
     rng: np.random.Generator,
     *,
     redraw: Collection[str],
-    tuning: Tuning = COLLAPSED,
     moves: int = 2,
     block: int = 2,
-) -> tuple[State, Info]:
-    """Redraw alpha and the variables in `redraw`, leaving the joint posterior invariant.
+) -> tuple[State, int]:
+    """Redraw alpha and the variables in `redraw`; return the state and evaluations of the evidence.
 
     The order matters. The auxiliary variables depend on alpha and come first. Then the kernels'
-    weights may move with alpha integrated out: until alpha is redrawn, no draw may depend on its
-    old value.
-
-    Parameters
-    ----------
-    state : State
-        Current values; not modified.
-    likelihood : Likelihood
-        `Regression` or `Classification`.
-    design : Design
-        Kernels.
-    prior : Prior
-        Hyperparameters.
-    rng : numpy.random.Generator
-        Source of randomness.
-    redraw : collection of str
-        Those of "phi", "beta", "varphi", "gamma" that are redrawn; the others are kept.
-    tuning : Tuning, optional
-        Proposals for Metropolis moves of beta given alpha, as the paper sketches, and of varphi
-        given beta. Without proposals, beta and varphi move by elliptical slice sampling with alpha
-        integrated out, and selections by draws from their conditional.
-    moves : int, default=2
-        Number of moves of beta and of varphi.
-    block : int, default=2
-        Number of kernels whose selection is drawn jointly.
-
-    Returns
-    -------
-    state : State
-        New values; redrawn variables are new arrays.
-    info : Info
-        Statistics of the moves.
-
-    Notes
-    -----
-    Source: girolami2005, sections 3 and 4. Cost: one factorisation, see `conditional`, and about
-    three more a move when collapsed.
+    weights move with alpha integrated out, a selection by draws from its conditional and others,
+    with varphi, by elliptical slice sampling: until alpha is redrawn, no draw may depend on its old
+    value. Costs one factorisation, see `conditional`, and about three more per move.
     """
     alpha, phi, beta, varphi, gamma = state
     terms = likelihood.terms(state, design, rng)
-    acceptance, evaluations = np.nan, 0
-    joint = "varphi" in redraw and tuning.concentrations is None
+    evaluations = 0
 
     def evidence(weights: np.ndarray) -> float:
         return conditional(design, weights, terms, phi).log_evidence()
 
-    if tuning.weights is not None:
-        log_likelihood = weights_likelihood(*_by_kernel(design, alpha, terms))
-        beta, acceptance = update_weights(beta, varphi, log_likelihood, tuning.weights, rng, moves)
-    elif "beta" in redraw and prior.selection is not None:
+    if "beta" in redraw and prior.selection is not None:
         log_odds, empty = prior.selection.log_odds(len(beta)), prior.selection.empty
         beta, evaluations = update_selection(beta, evidence, log_odds, rng, block, empty, moves)
     elif "beta" in redraw:
+        concentrations = (prior.tau, prior.nu) if "varphi" in redraw else None
         beta, varphi, evaluations = update_simplex(
-            beta,
-            varphi,
-            evidence,
-            rng,
-            moves,
-            concentrations=(prior.tau, prior.nu) if joint else None,
-        )
-    concentration_acceptance = np.full(len(beta), np.nan)
-    if tuning.concentrations is not None:
-        varphi, concentration_acceptance = update_concentrations(
-            varphi, beta, prior.tau, prior.nu, tuning.concentrations, rng, moves
+            beta, varphi, evidence, rng, moves, concentrations=concentrations
         )
     alpha = conditional(design, beta, terms, phi).draw(rng).T
     if "phi" in redraw:
@@ -328,17 +243,4 @@ def sweep(
         else:
             each = [draw_noise_precision(r, prior.rho, prior.varrho, rng) for r in residual.T]
             gamma = np.array(each)
-    state = State(alpha, phi, beta, varphi, gamma)
-    return state, Info(acceptance, concentration_acceptance, evaluations)
-
-
-def _by_kernel(
-    design: Design, alpha: np.ndarray, terms: list[Terms]
-) -> tuple[np.ndarray, np.ndarray, np.ndarray | float]:
-    """Scores (K, n) by kernel, linear terms (n,) and precisions, with all outputs in one row."""
-    scores = design.stack @ alpha.T
-    if scores.ndim == 2:
-        return scores, terms[0].linear, terms[0].w
-    linear = np.hstack([each.linear for each in terms])
-    w = np.broadcast_to([each.w for each in terms], linear.shape)
-    return scores.reshape(len(scores), -1), linear.ravel(), w.ravel()
+    return State(alpha, phi, beta, varphi, gamma), evaluations

@@ -3,57 +3,36 @@ r"""Tanner-Wong data augmentation for `DiagonalWishartCompletion` (Zhang et al. 
 I-step, eqs (12)-(15): W21 and W22.1 given delta. P-step: lambda given delta, then delta given
 lambda and the diagonal of W.
 
-The P-step reads only the diagonal of W22.1. Hence the I-step has two forms: TW1 draws the Wishart
-matrix W22.1, eq (13); TW2 draws its diagonal, eq (15). As the Wishart scale is diagonal, the
-diagonal entries are independent with the distribution of eq (15), so that (lambda, delta, W21, diag
-W) is the same Markov chain in both forms. For a declaration with the whole W22.1, TW2 also draws
-the correlations, which are independent of the diagonal.
+The P-step reads only the diagonal of W22.1. The paper's TW1 draws the Wishart matrix W22.1, eq
+(13); its TW2, of a model with ``diagonal_W22_1=True``, draws only the diagonal, eq (15). As the
+Wishart scale is diagonal, both have the same distribution of the diagonal, so that (lambda, delta,
+W21, diag W) is the same Markov chain.
 
 No matrix is factorised: with a diagonal scale, W22.1 = LL' is drawn by the rows of L. W22.1 stays
 in the packed form of `PositiveDefinite`, the lower triangle of L by rows with the logarithms of its
 diagonal.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, Unpack
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from pytensor.tensor import TensorVariable
 
-from ...models.completion.diagonal_draws import Missing, draw_diagonal, draw_W21
+from ...models.completion.diagonal_draws import draw_diagonal, draw_W21
 from ...models.diagonal_wishart_completion import DiagonalWishartCompletion
 from ...numerics.packed_factor import order_of_packed, triangle
-from ...validation import argument_error, check_name
-from ..block import GibbsBlock, Names, Shared, check_owned
+from ..block import GibbsBlock, Names, check_owned
 
 __all__ = ["DiagonalTannerWongImputation", "DiagonalTannerWongPosterior"]
 
 type Array = npt.NDArray[np.float64]
 
 
-class Parameters(NamedTuple):
-    """lambda, and delta (n,), training objects first."""
-
-    lam: float
-    delta: Array
-
-
 class Constants(NamedTuple):
-    """Quantities that are constant during sampling.
-
-    Attributes
-    ----------
-    w : array (n1,)
-        Diagonal of the diagonal matrix W11.
-    n2 : int
-        Number of test objects.
-    r, eta, zeta, tau : float
-        Degrees of freedom of W, shape of 1/delta, shape and rate of lambda.
-    """
+    """What is constant: diagonal w (n1,) of W11, and r, eta, zeta, tau as in the model."""
 
     w: Array
-    n2: int
     r: float
     eta: float
     zeta: float
@@ -69,18 +48,6 @@ def draw_wishart(delta: Array, df: float, rng: np.random.Generator) -> Array:
     return packed
 
 
-def draw_around_diagonal(delta: Array, df: float, rng: np.random.Generator) -> Array:
-    """Packed W22.1 of the same distribution: diagonal by eq (15), then correlations. O(n2^2)."""
-    _, lengths, first, last = triangle(len(delta))
-    diagonal = draw_diagonal(delta, df, rng)
-    packed = rng.standard_normal(lengths.sum())
-    packed[last] = np.sqrt(rng.chisquare(df - np.arange(len(delta))))
-    # Rows of unit length make LL' a correlation matrix.
-    packed *= np.repeat(np.sqrt(diagonal / np.add.reduceat(packed**2, first)), lengths)
-    packed[last] = np.log(packed[last])
-    return packed
-
-
 def diagonal_of_packed(packed: Array) -> Array:
     """Diagonal (n2,) of the packed W22.1: the squared lengths of the rows of L. O(n2^2)."""
     _, _, first, last = triangle(order_of_packed(len(packed)))
@@ -89,13 +56,11 @@ def diagonal_of_packed(packed: Array) -> Array:
     return np.add.reduceat(np.square(rows, out=rows), first)
 
 
-type DrawW22_1 = Callable[[Array, float, np.random.Generator], Array]
-
-WHOLE: dict[str, DrawW22_1] = {"TW1": draw_wishart, "TW2": draw_around_diagonal}
-
-
 def impute(
-    constants: Constants, delta: Array, draw_W22_1: DrawW22_1, rng: np.random.Generator
+    constants: Constants,
+    delta: Array,
+    draw_W22_1: Callable[[Array, float, np.random.Generator], Array],
+    rng: np.random.Generator,
 ) -> dict[str, Array]:
     """I-step: W21, eq (12), and W22.1 given delta. O(n1 n2 + n2^2)."""
     n1 = len(constants.w)
@@ -105,13 +70,18 @@ def impute(
 
 
 def draw_parameters(
-    constants: Constants, delta: Array, diagonal_of_W22: Array, rng: np.random.Generator
-) -> Parameters:
-    """P-step: lambda given delta, then delta given lambda and the diagonal of W. O(n)."""
-    w, _, r, eta, zeta, tau = constants
+    constants: Constants, delta: Array, W21: Array, own: Array, rng: np.random.Generator
+) -> dict[str, Array]:
+    """P-step: lambda given delta, then delta given lambda and the diagonal of W. O(n1 n2).
+
+    `own` (n2,) is the diagonal of W22.1.
+    """
+    w, r, eta, zeta, tau = constants
     lam = rng.standard_gamma(len(delta) * eta + zeta) / (tau + np.sum(1 / delta))
-    diagonal = np.concatenate([w, diagonal_of_W22])
-    return Parameters(lam, (lam + diagonal / 2) / rng.standard_gamma(eta + r / 2, len(delta)))
+    # The diagonal of W22 = W22.1 + W21 W11^-1 W12.
+    diagonal = np.concatenate([w, own + np.square(W21) @ (1 / w)])
+    delta = (lam + diagonal / 2) / rng.standard_gamma(eta + r / 2, len(delta))
+    return {"lambda": np.asarray(lam), "delta": delta}
 
 
 class _DiagonalTannerWong(GibbsBlock):
@@ -124,9 +94,7 @@ class _DiagonalTannerWong(GibbsBlock):
 
     def prepare(self, model: Any, given: Names | None) -> tuple[Names, Names]:
         check_owned(given, self.owns, type(self).__name__)
-        self._constants = Constants(
-            model.w.copy(), model.n_test, model.r, model.eta, model.zeta, model.tau
-        )
+        self._constants = Constants(model.w.copy(), model.r, model.eta, model.zeta, model.tau)
         # A diagonal W22_1 is not packed.
         self.packed = frozenset() if model.diagonal_W22_1 else frozenset({"W22_1"})
         return self.owns, self.needs
@@ -136,78 +104,27 @@ class DiagonalTannerWongImputation(_DiagonalTannerWong):
     """I-step of the simplified model, eqs (12)-(15): redraws W21 and W22_1 given delta.
 
     The model's kernels are read at construction: make a new step after ``pm.set_data``.
-
-    Parameters
-    ----------
-    vars : sequence of TensorVariable, optional
-        W21 and W22_1, in any order.
-    variant : {"TW1", "TW2"}, optional
-        How W22_1 is drawn: as a Wishart matrix, eq (13), or its diagonal by independent Gammas,
-        eq (15), and its correlations separately. Both give the same distribution. A W22_1 that is
-        declared diagonal needs "TW2". Default: "TW1" unless W22_1 is diagonal.
-    **shared
-        model, rng and blocked: see `GibbsBlock`.
-
-    Raises
-    ------
-    TypeError
-        When the model is not a `DiagonalWishartCompletion`.
-    ValueError
-        For other variables, an unknown variant, or TW1 where W22_1 is declared diagonal.
     """
 
     name = "diagonal_tanner_wong_imputation"
     owns = ("W21", "W22_1")
     needs = ("delta",)
 
-    def __init__(
-        self,
-        vars: Sequence[TensorVariable | str] | None = None,
-        *,
-        variant: str | None = None,
-        **shared: Unpack[Shared],
-    ):
-        super().__init__(vars, **shared)
-        owner = type(self).__name__
-        whole = bool(self.packed)
-        name = check_name(variant or ("TW1" if whole else "TW2"), WHOLE, "variant", owner)
-        if name == "TW1" and not whole:
-            raise argument_error(
-                "variant", owner, "'TW2' for a model with diagonal_W22_1=True", repr(name)
-            )
-        self._draw = WHOLE[name] if whole else draw_diagonal
-
     def sweep(
         self, values: Mapping[str, Array], rng: np.random.Generator
     ) -> tuple[Mapping[str, Array], dict[str, Any]]:
         """Redraw the missing blocks."""
-        return impute(self._constants, values["delta"], self._draw, rng), {}
+        draw = draw_wishart if self.packed else draw_diagonal
+        return impute(self._constants, values["delta"], draw, rng), {}
 
 
 class DiagonalTannerWongPosterior(_DiagonalTannerWong):
     """P-step of the simplified model: redraws lambda given delta, then delta given lambda and W.
 
-    The model's kernels are read at construction: make a new step after ``pm.set_data``.
-
-    Parameters
-    ----------
-    vars : sequence of TensorVariable, optional
-        lambda and delta, in any order.
-    **shared
-        model, rng and blocked: see `GibbsBlock`.
-
-    Raises
-    ------
-    TypeError
-        When the model is not a `DiagonalWishartCompletion`.
-    ValueError
-        For other variables.
-
-    Notes
-    -----
     The chain moves slowly, because lambda depends on delta only, and the test objects' part of
     delta on lambda and imputed entries only. The posterior has a closed form:
-    ``fit(model, "exact")``.
+    ``fit(model, "exact")``. The model's kernels are read at construction: make a new step after
+    ``pm.set_data``.
 
     Examples
     --------
@@ -224,7 +141,5 @@ class DiagonalTannerWongPosterior(_DiagonalTannerWong):
     ) -> tuple[Mapping[str, Array], dict[str, Any]]:
         """Redraw the parameters."""
         W22_1 = values["W22_1"]
-        diagonal = diagonal_of_packed(W22_1) if self.packed else W22_1
-        diagonal_of_W22 = Missing(values["W21"], diagonal).diagonal_of_W22(self._constants.w)
-        lam, delta = draw_parameters(self._constants, values["delta"], diagonal_of_W22, rng)
-        return {"lambda": np.asarray(lam), "delta": delta}, {}
+        own = diagonal_of_packed(W22_1) if self.packed else W22_1
+        return draw_parameters(self._constants, values["delta"], values["W21"], own, rng), {}

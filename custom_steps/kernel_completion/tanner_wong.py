@@ -1,30 +1,28 @@
 r"""Tanner-Wong data augmentation for `WishartCompletion` (Zhang, Yeung & Kwok 2004, section 3).
 
 I-step, eqs (2) and (5): K21 and K22.1 given Sigma. P-step, eqs (3) and (6): Sigma given the
-completed K, either as a whole matrix or block by block. Sigma22.1 is inverse Wishart, and
-B = Sigma21 Sigma11^-1 is normal *given the same Sigma22.1*: drawing B from its marginal (matrix-t)
-and Sigma22.1 independently would be wrong.
+completed K, block by block. Sigma22.1 is inverse Wishart, and B = Sigma21 Sigma11^-1 is normal
+*given the same Sigma22.1*: drawing B from its marginal (matrix-t) and Sigma22.1 independently would
+be wrong.
 
-Both forms of the P-step use the Schur complement of K + Theta. It is computed as a sum of positive
-definite terms, so that it stays positive definite in floating point: K22.1 + Theta22.1 + (K21
-K11^-1 - m) (K11^-1 + Theta11^-1)^-1 (K21 K11^-1 - m)', m = Theta21 Theta11^-1. In the coordinates
-of `Spectrum` its middle factor is diagonal.
+The P-step uses the Schur complement of K + Theta. It is computed as a sum of positive definite
+terms, so that it stays positive definite in floating point: K22.1 + Theta22.1 + (K21 K11^-1 - m)
+(K11^-1 + Theta11^-1)^-1 (K21 K11^-1 - m)', m = Theta21 Theta11^-1. In the coordinates of `Spectrum`
+its middle factor is diagonal.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, Unpack
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from pytensor.tensor import TensorVariable
-from scipy.linalg import cholesky, solve_triangular
+from scipy.linalg import cholesky
 
 from ...models.wishart_completion import CompletionParameters, WishartCompletion
 from ...models.wishart_kernel_mixture import WishartKernelMixture
 from ...numerics.completion_spectrum import Spectrum
-from ...numerics.matrix_draws import Bartlett, solve_right
-from ...validation import check_name
-from ..block import GibbsBlock, Names, Shared, check_owned
+from ...numerics.matrix_draws import Bartlett
+from ..block import GibbsBlock, Names, check_owned
 
 __all__ = ["TannerWongImputation", "TannerWongPosterior"]
 
@@ -47,20 +45,9 @@ class Missing(NamedTuple):
 
 
 class Constants(NamedTuple):
-    """Quantities that are constant during sampling.
-
-    Attributes
-    ----------
-    spectrum : Spectrum
-    theta21 : array (n2, n1)
-    total_factor : array (n1, n1)
-        Lower Cholesky factor of K11 + Theta11.
-    r, eta : float
-        Degrees of freedom of K and Sigma.
-    """
+    """What is constant: the spectrum, the lower Cholesky factor of K11 + Theta11, r and eta."""
 
     spectrum: Spectrum
-    theta21: Array
     total_factor: Array
     r: float
     eta: float
@@ -71,7 +58,7 @@ class Constants(NamedTuple):
         theta, K11 = given.theta, given.K11
         n1 = len(K11)
         total = np.ascontiguousarray(cholesky(K11 + theta[:n1, :n1], lower=True))
-        return cls(Spectrum.of(theta, K11), theta[n1:, :n1].copy(), total, given.r, given.eta)
+        return cls(Spectrum.of(theta, K11), total, given.r, given.eta)
 
 
 def impute(constants: Constants, parameters: Parameters, rng: np.random.Generator) -> Missing:
@@ -113,34 +100,13 @@ def draw_joint(constants: Constants, missing: Missing, rng: np.random.Generator)
     return Parameters(F11 @ F11.T, F @ F.T, b @ spectrum.V_inverse)
 
 
-def draw_whole(constants: Constants, missing: Missing, rng: np.random.Generator) -> Parameters:
-    """P-step as printed in eq (6): the whole Sigma ~ IW(r + eta, K + Theta), cut into blocks."""
-    n2, n1 = missing.K21.shape
-    total = constants.total_factor
-    factor = np.zeros((n1 + n2, n1 + n2))
-    factor[:n1, :n1] = total
-    below = missing.K21 + constants.theta21
-    factor[n1:, :n1] = solve_triangular(total, below.T, lower=True, check_finite=False).T
-    k = missing.K21 @ constants.spectrum.V_inverse.T
-    factor[n1:, n1:] = schur_factor(constants, missing, k)
-    bartlett = Bartlett.draw(constants.r + constants.eta, n1 + n2, rng)
-    F = bartlett.inverse_wishart_factor(factor)
-    L = cholesky(F @ F.T, lower=True, overwrite_a=True, check_finite=False)
-    L11, L21, L22 = np.ascontiguousarray(L[:n1, :n1]), L[n1:, :n1], L[n1:, n1:]
-    return Parameters(L11 @ L11.T, L22 @ L22.T, solve_right(np.ascontiguousarray(L21), L11))
-
-
-type PStep = Callable[[Constants, Missing, np.random.Generator], Parameters]
-
-P_STEPS: dict[str, PStep] = {"joint": draw_joint, "inverse-wishart": draw_whole}
-
-
 class _TannerWong(GibbsBlock):
     """Base class of both steps."""
 
     declarations = (WishartCompletion, WishartKernelMixture)
     owns: ClassVar[tuple[str, ...]]
     needs: ClassVar[tuple[str, ...]]
+    stats_dtypes_shapes: ClassVar[dict[str, Any]] = {}
 
     def prepare(self, model: Any, given: Names | None) -> tuple[Names, Names]:
         check_owned(given, self.owns, type(self).__name__)
@@ -152,24 +118,9 @@ class TannerWongImputation(_TannerWong):
     """I-step of the Tanner-Wong algorithm, eq (5): redraws K21 and K22_1 given Sigma.
 
     The model's kernels are read at construction: make a new step after ``pm.set_data``.
-
-    Parameters
-    ----------
-    vars : sequence of TensorVariable, optional
-        K21 and K22_1, in any order.
-    **shared
-        model, rng and blocked: see `GibbsBlock`.
-
-    Raises
-    ------
-    TypeError
-        When the model is neither.
-    ValueError
-        For other variables, and for a `WishartKernelMixture` without matched parameters.
     """
 
     name = "tanner_wong_imputation"
-    stats_dtypes_shapes: ClassVar[dict[str, Any]] = {}
     owns = ("K21", "K22_1")
     needs = ("Sigma22_1", "B")
 
@@ -187,24 +138,6 @@ class TannerWongPosterior(_TannerWong):
 
     The model's kernels are read at construction: make a new step after ``pm.set_data``.
 
-    Parameters
-    ----------
-    vars : sequence of TensorVariable, optional
-        Sigma11, Sigma22_1 and B, in any order.
-    p_step : {"joint", "inverse-wishart"}, default="joint"
-        Block by block (O(n1^3 + n2 n1^2), cheaper), or the whole matrix at once (O(n^3)). Both give
-        the same distribution.
-    **shared
-        model, rng and blocked: see `GibbsBlock`.
-
-    Raises
-    ------
-    TypeError
-        When the model is neither.
-    ValueError
-        For other variables, an unknown `p_step`, and a `WishartKernelMixture` without matched
-        parameters.
-
     Examples
     --------
     >>> with model:
@@ -212,23 +145,12 @@ class TannerWongPosterior(_TannerWong):
     """
 
     name = "tanner_wong_posterior"
-    stats_dtypes_shapes: ClassVar[dict[str, Any]] = {}
     owns = ("Sigma11", "Sigma22_1", "B")
     needs = ("K21", "K22_1")
-
-    def __init__(
-        self,
-        vars: Sequence[TensorVariable | str] | None = None,
-        *,
-        p_step: str = "joint",
-        **shared: Unpack[Shared],
-    ):
-        self._draw = P_STEPS[check_name(p_step, P_STEPS, "p_step", type(self).__name__)]
-        super().__init__(vars, **shared)
 
     def sweep(
         self, values: Mapping[str, Array], rng: np.random.Generator
     ) -> tuple[Mapping[str, Array], dict[str, Any]]:
         """Redraw the parameters."""
         missing = Missing(values["K21"], values["K22_1"])
-        return self._draw(self._constants, missing, rng)._asdict(), {}
+        return draw_joint(self._constants, missing, rng)._asdict(), {}

@@ -15,8 +15,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ...models.combinations.sums import SMALLEST
-from .gamma_quantiles import log_quantile, normal_score
-from .simplex_metropolis import log_gamma_draw
+from .gamma_quantiles import log_gamma_draw, log_quantile, normal_score
 
 __all__ = ["update_simplex"]
 
@@ -36,37 +35,9 @@ def update_simplex(
     """Move beta given varphi, or both, by elliptical slice sampling.
 
     First the sum of the g, which is independent of beta and of the data, is redrawn from its prior
-    Gamma(sum varphi, 1).
-
-    Parameters
-    ----------
-    beta, varphi : ndarray of shape (K,)
-        Current weights and concentrations; not modified.
-    log_likelihood : callable
-        Log-likelihood of the weights, up to a constant.
-    rng : numpy.random.Generator
-        Source of randomness.
-    moves : int
-        Number of moves.
-    concentrations : (float, float), optional
-        Shape tau and rate nu of the concentrations' prior. Default: varphi is not moved.
-
-    Returns
-    -------
-    beta, varphi : ndarray of shape (K,)
-        New weights, a new array, and concentrations.
-    evaluations : int
-        Number of evaluations of the likelihood, about three a move.
-
-    Raises
-    ------
-    FloatingPointError
-        When the log-likelihood of the given weights or one of their normal scores is not finite.
-
-    Notes
-    -----
-    Source: Murray, Adams & MacKay (2010), Elliptical slice sampling, Figure 2. Weights below 1e-300
-    are outside the support.
+    Gamma(sum varphi, 1). `concentrations` are tau and nu, if varphi moves, too. Returns the new
+    weights and concentrations, and the number of evaluations of the likelihood, about three per
+    move. Weights below 1e-300 are outside the support.
     """
     k = len(beta)
     log_g = np.log(np.maximum(beta, SMALLEST)) + log_gamma_draw(varphi.sum(), rng)

@@ -32,35 +32,13 @@ def draw_regressors(
     gram: np.ndarray,
     rng: np.random.Generator,
 ) -> np.ndarray:
-    """Draw W given the utilities Y, after a move that rescales Y.
+    """Draw W (C, M) given the utilities Y (N, C), after a move that rescales Y; `gram` is K'K.
 
     A multiple g Y with g > 0 has the same largest entries, and so the same classes. With W
     integrated out, g^2 ~ Gamma(NC / 2, rate q / 2), where q = sum_c y_c'(I + K Z_c K')^-1 y_c. The
-    factorisations give q at no further cost. Then w_c | g Y ~ N(g V_c K'y_c, V_c).
-
-    Parameters
-    ----------
-    y : ndarray of shape (N, C)
-        Latent utilities.
-    zeta : ndarray of shape (C, M)
-        Variances of the regressors.
-    composite : ndarray of shape (N, M)
-        Composite kernel K.
-    gram : ndarray of shape (M, M)
-        K'K.
-    rng : numpy.random.Generator
-        Source of randomness.
-
-    Returns
-    -------
-    ndarray of shape (C, M)
-        Regressors.
-
-    Notes
-    -----
-    Source: damoulas2009, appendix A (W | Y); the scaling is the parameter expansion of Liu & Wu
-    (1999), Parameter expansion for data augmentation.  Cost: one Cholesky factorisation of size M
-    a class.
+    factorisations give q at no further cost. Then w_c | g Y ~ N(g V_c K'y_c, V_c). The scaling is
+    the parameter expansion of Liu & Wu (1999), Parameter expansion for data augmentation. One
+    Cholesky factorisation of size M per class.
     """
     noise = rng.standard_normal(zeta.shape)
     mean, deviation, q = regressors_given_utilities(y, zeta, composite, gram, noise)

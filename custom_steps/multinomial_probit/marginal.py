@@ -11,11 +11,11 @@ from ...models.combinations.products import Product
 from ...models.combinations.sums import Binary, Mean
 from ...models.multinomial_probit import MultinomialProbit
 from ...numerics.probit import log_probability_and_gradient
-from ...validation import Count, Fraction, Positive, argument_error, check_arguments
+from ...validation import Fraction, Positive, argument_error, check_arguments
 from ..block import GibbsBlock, Names, Shared, declared
 from ..moves.hamiltonian import StepTuning, adapt_step
 from .kernel_coordinates import KernelCoordinates
-from .marginal_sweep import STAGES, Target, marginal_sweep
+from .marginal_sweep import Target, marginal_sweep
 
 __all__ = ["MarginalProbit", "serves"]
 
@@ -50,20 +50,8 @@ class MarginalProbit(GibbsBlock):
         150 sweeps.
     target_accept : float, default=0.75
         Acceptance probability to which the leapfrog step is tuned.
-    stages : int, default=20
-        Number of parts in which a move of a selection changes the kernels. Cost is proportional to
-        it; more parts accept more moves.
     **shared
         model, rng and blocked: see `GibbsBlock`.
-
-    Raises
-    ------
-    TypeError
-        When the model is not a `MultinomialProbit`, or learns weights of a rule other than `Mean`,
-        `Product` and `Binary`: `AlbertChib` serves the others.
-    ValueError
-        For other variables, for settings out of range, and for features that ``pm.set_data`` has
-        changed.
 
     Notes
     -----
@@ -96,11 +84,10 @@ class MarginalProbit(GibbsBlock):
         *,
         length: Positive = 4.0,
         target_accept: Fraction = 0.75,
-        stages: Count = STAGES,
         **shared: Unpack[Shared],
     ):
         check_arguments(MarginalProbit.__init__, locals())
-        self._length, self._target_accept, self._stages = length, target_accept, stages
+        self._length, self._target_accept = length, target_accept
         super().__init__(vars, **shared)
 
     def prepare(self, model: Any, given: Names | None) -> tuple[Names, Names]:
@@ -109,7 +96,7 @@ class MarginalProbit(GibbsBlock):
         if not serves(model):
             raise TypeError(
                 f"{owner} is available for Mean, Product and Binary. Got {model.variant}: use "
-                "AlbertChib."
+                "AlbertChib, with NUTS on the weights."
             )
         model.check_stand_ins()
         every = declared(model)
@@ -146,9 +133,7 @@ class MarginalProbit(GibbsBlock):
         step = float(np.exp(tuning.log_step if self.tune else tuning.log_average))
         is_short = self.tune and self._shorter > 0
         length = self._length * (FRACTION if is_short else 1)
-        new, info = marginal_sweep(
-            values, self._target, rng, step=step, length=length, stages=self._stages
-        )
+        new, info = marginal_sweep(values, self._target, rng, step=step, length=length)
         if self.tune:
             self.tuning = adapt_step(tuning, info.acceptance, self._target_accept)
         if is_short:

@@ -153,28 +153,12 @@ class Target:
         composite: np.ndarray | None = None,
         weights: np.ndarray | None = None,
     ) -> tuple[float, np.ndarray]:
-        """Log density of a position and its gradient.
+        """Log density of a position (D,), up to a constant, and its gradient (D,).
 
-        Parameters
-        ----------
-        position : ndarray of shape (D,)
-            Coordinates.
-        composite : ndarray of shape (N, M), optional
-            Composite kernel, if its variables are kept.
-        weights : ndarray of shape (S,), optional
-            Weights of the kernels, if they have no coordinates, but parameters of kernels have.
-
-        Returns
-        -------
-        value : float
-            Up to a constant; minus infinity where a weight, an exponent or a parameter is 1e-300
-            or less.
-        gradient : ndarray of shape (D,)
-            Its gradient.
-
-        Notes
-        -----
-        Cost O(N M C + M^2 C), one quadrature, and that of `KernelCoordinates.gradient`.
+        Minus infinity where a weight, an exponent or a parameter is 1e-300 or less. `composite`
+        (N, M) is the kernel if its variables are kept, `weights` (S,) are those without coordinates
+        if parameters of kernels have some. O(N M C + M^2 C), one quadrature, and the cost of
+        `KernelCoordinates.gradient`.
         """
         # A trajectory that leaves double precision ends in infinities or NaN, and is rejected.
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
@@ -233,29 +217,9 @@ def marginal_sweep(
 ) -> tuple[Values, Info]:
     """Redraw W, zeta and, if they move, the variables of the composite kernel.
 
-    The order matters: zeta and the hyperparameters must be redrawn right after the moves.
-
-    Parameters
-    ----------
-    values : mapping of str to ndarray
-        Current values by the model's names; not modified.
-    target : Target
-        Marginal posterior.
-    rng : numpy.random.Generator
-        Source of randomness.
-    step : float
-        Leapfrog step.
-    length : float
-        Expected length of the trajectory.
-    stages : int, default=20
-        Number of parts in which a move of a selection changes the kernels.
-
-    Returns
-    -------
-    values : dict of str to ndarray
-        New values of the variables that move, in new arrays.
-    info : Info
-        Acceptance and cost.
+    The order matters: zeta and the hyperparameters must be redrawn right after the moves. `step` is
+    the leapfrog step, `length` the expected length of the trajectory, and `stages` the number of
+    parts in which a move of a selection changes the kernels.
     """
     start = target.coordinates(values["W"])
     if target.moves_kernel:

@@ -1,10 +1,7 @@
 """Gibbs steps of the composite-kernel models (Girolami & Rogers 2005, sections 3 and 4).
 
-This file only chooses the steps. The draws are in
-``custom_steps/composite_kernel/sweep.py``.
+The draws are in ``custom_steps/composite_kernel/sweep.py``.
 """
-
-from typing import Literal
 
 from pymc.step_methods.compound import BlockedStep
 
@@ -27,22 +24,8 @@ def composite_kernel_steps(
     model: CompositeKernelRegression | CompositeKernelClassification,
     run: Run,
     *,
-    scheme: Literal["marginal", "paper"] = "marginal",
     moves: Count = 2,
     block: Count = 2,
 ) -> list[BlockedStep]:
-    """One block for all variables; `Gibbs` explains the settings.
-
-    Parameters
-    ----------
-    model : CompositeKernelRegression or CompositeKernelClassification
-        Declaration.
-    run : Run
-        Unused: the step gets its generators from PyMC.
-
-    Returns
-    -------
-    list of BlockedStep
-        Steps for ``pm.sample``.
-    """
-    return [CompositeKernelGibbs(model=model, scheme=scheme, moves=moves, block=block)]
+    """One block for all variables; `Gibbs` explains the settings."""
+    return [CompositeKernelGibbs(model=model, moves=moves, block=block)]

@@ -18,7 +18,7 @@ from pymc.step_methods.hmc.base_hmc import BaseHMC
 from xarray import DataTree
 
 from ...numerics.compiled import numba_compiles
-from ...validation import Count, CountOrZero, Fraction, Positive, argument_error
+from ...validation import Count, Fraction, Positive, argument_error
 from .chains import has_workers, mean_and_spread, run_chains, sample_on_workers
 from .engine import Engine, Kind, Run, too_large, why_no_gradients
 from .mode import curvature
@@ -225,56 +225,23 @@ class Gibbs(PaperEngine[Sequence[Any]]):
     scheme : {"auto", "marginal", "paper"}, optional
         `MultinomialProbit`. "marginal" integrates utilities, variances and hyperparameters out, and
         moves regressors, weights, exponents and kernel parameters by Hamiltonian Monte Carlo, and
-        selections by annealing. "paper" is the sampler of Albert and Chib with Metropolis moves
-        (appendix A), plus moves along directions that the likelihood ignores; it hardly ever leaves
-        a selection. "auto" (the default) is "marginal" if weights or selections move, or if there
-        are at least as many basis functions as objects, as in Gram matrices, and "paper" otherwise.
-        The marginal scheme takes `length`, `target_accept` and, for `Binary`, `stages`; the paper's
-        takes `moves` and, where they apply, `marginal_moves` (`Product`, kernel parameters) and
-        `block` (`Binary`).
-
-        Composite kernels: "marginal" (the default) moves beta and varphi with alpha integrated out,
-        by elliptical slice sampling, which needs no tuning; "paper" moves them by Metropolis given
-        alpha, as the paper sketches, and such a chain may keep its weights for thousands of sweeps.
-        Selections need "marginal".
+        selections by annealing. "paper" draws utilities, regressors and variances as Albert and
+        Chib do (appendix A), and NUTS moves the weights and kernel parameters that are random.
+        "auto" (the default) is "marginal" if such variables are random, or if there are at least as
+        many basis functions as objects, as in Gram matrices, and "paper" otherwise and for rules of
+        combination from outside.
     length : float, optional
         Marginal scheme: expected length of a trajectory, in units of the mass matrix. Cost is
         proportional to it; longer trajectories give less correlated draws. Tuning uses an eighth of
         it until the last 150 sweeps. Default: 4.
     target_accept : float, optional
         Marginal scheme: acceptance probability to which the leapfrog step is tuned. Default: 0.75.
-    stages : int, optional
-        Marginal scheme: number of parts in which a move of a selection changes the kernels. Cost is
-        proportional to it; more parts accept more moves. Default: 20.
     moves : int, optional
-        Paper's scheme of `MultinomialProbit`: number of Metropolis moves in a sweep given
-        utilities and regressors; they move weights and concentrations (`Mean`), exponents
-        (`Product`) and kernel parameters; 0 for none, where marginal moves serve. Composite
-        kernels: number of moves of beta, and of varphi, per sweep. Default: 5; 2 for composite
-        kernels.
-    marginal_moves : int, optional
-        Paper's scheme of `MultinomialProbit`: number of Metropolis moves in a sweep of exponents
-        and kernel parameters with the regressors integrated out; they are longer and cost C
-        Cholesky factorisations each; 0 for none. Default: 1.
+        Composite kernels: number of moves of beta and varphi per sweep, or of a selection.
+        Default: 2.
     block : int, optional
-        Number of kernels of a binary selection that are drawn jointly, from all 2^block states.
-        Paper's scheme of `MultinomialProbit`: each state costs C Cholesky factorisations; chains of
-        hundreds of objects rarely leave a selection: compare several chains, and VB. Composite
-        kernels: each new state costs one factorisation. Default: 6; 2 for composite kernels.
-    alpha : float, optional
-        `MutualKernelCompletion`: correlation of the noise of the missing blocks, and of M, with
-        that of the previous sweep, between -1 and 1. A negative correlation (overrelaxation) lets
-        the chain cross the posterior in a directed way instead of by a random walk. 0 draws
-        independently of the old values, as a chain's first sweeps always do. Default: -0.9.
-    p_step : {"joint", "inverse-wishart"}, optional
-        `WishartCompletion` and `WishartKernelMixture`: how Sigma is drawn, block by block
-        (O(n1^3 + n2 n1^2), cheaper), or the whole matrix at once (O(n^3)). Both give the same
-        distribution. Default: "joint".
-    variant : {"TW1", "TW2"}, optional
-        `DiagonalWishartCompletion`: how W22_1 is drawn: as a Wishart matrix, eq (13), or its
-        diagonal by independent Gammas, eq (15), and its correlations separately. Both give the same
-        distribution. A W22_1 that is declared diagonal needs "TW2". Default: "TW1" unless W22_1 is
-        diagonal.
+        Composite kernels: number of kernels of a binary selection that are drawn jointly, from all
+        2^block states at one factorisation each. Default: 2.
 
     Notes
     -----
@@ -283,7 +250,7 @@ class Gibbs(PaperEngine[Sequence[Any]]):
 
     Examples
     --------
-    >>> gibbs = kz.fit(model, kz.Gibbs(scheme="paper"), chains=4, random_seed=1)
+    >>> gibbs = kz.fit(model, kz.Gibbs(target_accept=0.9), chains=4, random_seed=1)
     >>> gibbs.attrs["converged"]
     """
 
@@ -295,13 +262,8 @@ class Gibbs(PaperEngine[Sequence[Any]]):
     scheme: Literal["auto", "marginal", "paper"] | None = None
     length: Positive | None = None
     target_accept: Fraction | None = None
-    stages: Count | None = None
-    moves: CountOrZero | None = None
-    marginal_moves: CountOrZero | None = None
+    moves: Count | None = None
     block: Count | None = None
-    alpha: float | None = None
-    p_step: Literal["joint", "inverse-wishart"] | None = None
-    variant: Literal["TW1", "TW2"] | None = None
 
     @override
     def why_no_start(self) -> str | None:

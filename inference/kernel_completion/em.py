@@ -51,25 +51,17 @@ __all__ = ["completion_by_em"]
 type Array = npt.NDArray[np.float64]
 
 
-def _without_mode(given: CompletionParameters) -> str | None:
-    """Why the M-step has no maximum; None when it has one."""
-    c = _freedom(given)
-    return None if c > 0 else f"its M-step needs r + eta > n + 1; here r + eta - n - 1 = {c:g}"
-
-
 def _freedom(given: CompletionParameters) -> float:
     """Degrees of freedom c = r + eta - n - 1 of the M-step."""
     return given.r + given.eta - len(given.theta) - 1
 
 
-def without_mode(model: WishartCompletion) -> str | None:
-    """Why the M-step has no maximum; None when it has one."""
-    return _without_mode(model.parameters)
-
-
-def without_match_or_mode(model: WishartKernelMixture) -> str | None:
+def without_mode(model: WishartCompletion | WishartKernelMixture) -> str | None:
     """Why no inverse-Wishart prior matches, or the M-step has no maximum; None otherwise."""
-    return model.not_conjugate() or _without_mode(model.parameters)
+    if isinstance(model, WishartKernelMixture) and (reason := model.not_conjugate()):
+        return reason
+    c = _freedom(model.parameters)
+    return None if c > 0 else f"its M-step needs r + eta > n + 1; here r + eta - n - 1 = {c:g}"
 
 
 def completion_by_em(
@@ -82,23 +74,9 @@ def completion_by_em(
 ) -> PointOutput:
     """Compute the point after any number of iterations; `EM` explains the settings.
 
-    Parameters
-    ----------
-    model : WishartCompletion or WishartKernelMixture
-        A mixture with fixed weights and the inverse-Wishart prior.
-    run : Run
-
-    Returns
-    -------
-    PointOutput
-        K21, K22_1 and K22 are the E-step's values at the last parameters. The objective is log
-        p(K11, D). O(n^3) for any number of iterations; a start given as a matrix adds O(n2^3) an
-        iteration for the objective.
-
-    Raises
-    ------
-    ValueError
-        For settings out of range, and for max_iterations=None where the limit does not exist.
+    K21, K22_1 and K22 are the E-step's values at the last parameters. The objective is log p(K11,
+    D). O(n^3) for any number of iterations; a start given as a matrix adds O(n2^3) per iteration
+    for the objective.
     """
     owner = f"EM on {type(model).__name__}"
     given = model.parameters
@@ -156,15 +134,8 @@ def _geometric(log_ratio: Any, terms: Any) -> Any:
 class _Path:
     """The iterates of eqs (5)-(6), by their number t (a float, possibly infinite).
 
-    Attributes
-    ----------
-    spectrum : Spectrum
-    total : array (n1, n1)
-        K11 + Theta11.
-    r, eta, c : float
-    S_start : array (n2, n2)
-    gap_start : array (n2, n1) or None
-        b - m at the start; None if b - m is zero and S_start is a multiple of Theta22.1.
+    `total` (n1, n1) is K11 + Theta11, S_start (n2, n2) is S at the start and `gap_start` (n2, n1)
+    is b - m there, or None if b - m is zero and S_start is a multiple of Theta22.1.
     """
 
     spectrum: Spectrum

@@ -41,19 +41,7 @@ type Array = npt.NDArray[np.float64]
 def completion_by_vb(
     model: WishartCompletion | WishartKernelMixture, run: Run
 ) -> VariationalOutput:
-    """Compute the mean field's fixed point in closed form.
-
-    Parameters
-    ----------
-    model : WishartCompletion or WishartKernelMixture
-        A mixture with fixed weights and the inverse-Wishart prior.
-    run : Run
-
-    Returns
-    -------
-    VariationalOutput
-        The bound's history has one entry. O(n^3), and O(n^3) a draw.
-    """
+    """Compute the mean field's fixed point in closed form. O(n^3), and O(n^3) per draw."""
     given = model.parameters
     q = _Approximation.of(given)
     return VariationalOutput(
@@ -70,15 +58,8 @@ def completion_by_vb(
 class _Approximation:
     """The approximate posterior q.
 
-    Attributes
-    ----------
-    spectrum : Spectrum
-    total_factor : array (n1, n1)
-        Lower Cholesky factor of K11 + Theta11.
-    r, eta : float
-        Degrees of freedom of K and Sigma.
-    shrinkage : float
-        The number S / Theta22.1.
+    `total_factor` (n1, n1) is the lower Cholesky factor of K11 + Theta11, and `shrinkage` the
+    number S / Theta22.1.
     """
 
     spectrum: Spectrum

@@ -27,11 +27,6 @@ class Missing(NamedTuple):
     W21: Array
     W22_1: Array
 
-    def diagonal_of_W22(self, w: Array) -> Array:
-        """Diagonal of W22 = W22.1 + W21 W11^-1 W12 (n2,), for W11 = diag(w)."""
-        own = self.W22_1 if self.W22_1.ndim == 1 else np.diagonal(self.W22_1)
-        return own + np.square(self.W21) @ (1 / w)
-
 
 def draw_W21(delta: Array, w: Array, rng: np.random.Generator) -> Array:
     """W21 (n2, n1), eq (12), whose rows are the b_j of eq (14). O(n1 n2)."""
@@ -51,20 +46,8 @@ def draw_missing(
 ) -> Missing:
     """Draw W21, eq (12), and W22.1, eq (13), or its diagonal, eq (15), given delta of test objects.
 
-    Parameters
-    ----------
-    delta : array (n2,)
-    w : array (n1,)
-        Diagonal of W11.
-    r : float
-        Degrees of freedom of W.
-    rng : Generator
-    diagonal : bool
-        Draw only the diagonal of W22.1.
-
-    Notes
-    -----
-    O(n1 n2), and O(n2^3) for the whole of W22.1.
+    `w` (n1,) is the diagonal of W11; with `diagonal`, only the diagonal of W22.1 is drawn. O(n1
+    n2), and O(n2^3) for the whole of W22.1.
     """
     W21, df = draw_W21(delta, w, rng), r - len(w)
     if diagonal:
@@ -94,17 +77,9 @@ def moments_of_K(
     The entries of W21 have mean zero and are uncorrelated, so that Var K21 is the outer product of
     the diagonals of A22.1 and K11 times E lambda/(eta - 1).
 
-    Parameters
-    ----------
-    model : DiagonalWishartCompletion
-    mean_lambda, mean_square : float
-        E lambda and E lambda^2.
-
-    Returns
-    -------
-    dict of str to (mean, sd or None)
-        Only moments that exist: the mean of K21 needs eta > 1/2, its standard deviation and the
-        mean of K22 need eta > 1, the standard deviation of K22 needs eta > 2. O(n^3).
+    `mean_lambda` and `mean_square` are E lambda and E lambda^2. Only moments that exist are
+    returned, as pairs by name: the mean of K21 needs eta > 1/2, its standard deviation and the mean
+    of K22 need eta > 1, the standard deviation of K22 needs eta > 2. O(n^3).
     """
     eta, r, K11 = model.eta, model.r, model.K11_values
     if eta <= 0.5:

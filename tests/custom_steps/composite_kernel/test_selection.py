@@ -164,9 +164,7 @@ def test_sparse_weights_exceed_a_threshold_as_often_as_quadrature_says(varphi):
     assert_z((found["probability"] - exact) / np.hypot(found["mcse"], 1 / 400))
 
 
-def test_selections_do_not_move_given_alpha():
+def test_no_block_is_refused():
     model = declared(kz.CompositeKernelRegression)
-    with pytest.raises(ValueError, match=r"'scheme' argument .* must be 'marginal' for Binary"):
-        CompositeKernelGibbs(model=model, scheme="paper")
     with pytest.raises(ValueError, match="'block' argument of CompositeKernelGibbs"):
         CompositeKernelGibbs(model=model, block=0)

@@ -77,10 +77,9 @@ def joint_test(shared, stack=TALL, rule=DIRICHLET, replicates=1_000, **settings)
     [
         {},
         {"stack": WIDE},
-        {"scheme": "paper"},
         {"rule": Binary(0.4)},
     ],
-    ids=["joint", "wide", "metropolis", "selection"],
+    ids=["joint", "wide", "selection"],
 )
 def test_joint_law_is_invariant(shared, options):
     joint_test(shared, **options)

@@ -33,11 +33,6 @@ def regression():
     return CompositeKernelRegression.example()
 
 
-def test_collapsed_moves_have_nothing_to_tune(model):
-    step = CompositeKernelGibbs(model=model)
-    assert step.tuning == [(None, None)]
-
-
 def test_alpha_integrated_out_leaves_the_other_draws_as_they_are(regression):
     """The sweep draws an alpha of its own: from one seed both declarations give the same chain."""
     collapsed = CompositeKernelRegression.example(collapsed=True)
@@ -76,13 +71,8 @@ def test_wrong_requests(regression):
         CompositeKernelGibbs([regression["beta"]], model=regression)
     with pytest.raises(ValueError, match="'moves' argument of CompositeKernelGibbs"):
         CompositeKernelGibbs(model=regression, moves=0)
-    with pytest.raises(
-        ValueError, match=r"'scheme' argument of Comp.* must be one of 'marginal', 'paper'"
-    ):
-        CompositeKernelGibbs(model=regression, scheme="no")
-    collapsed = CompositeKernelRegression.example(collapsed=True)
-    with pytest.raises(ValueError, match=r"'scheme' argument .* alpha integrated out"):
-        CompositeKernelGibbs(model=collapsed, scheme="paper")
+    with pytest.raises(ValueError, match="must include beta"):
+        CompositeKernelGibbs([regression["alpha"], regression["varphi"]], model=regression)
 
 
 def functionals(tree):
@@ -103,11 +93,10 @@ def assert_agree(a, b):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scheme", ["marginal", "paper"])
-def test_gibbs_agrees_with_nuts(model, scheme):
+def test_gibbs_agrees_with_nuts(model):
     with model:
         options = {"chains": 2, "cores": 1, "random_seed": 6, **QUIET}
-        step = CompositeKernelGibbs(scheme=scheme)
+        step = CompositeKernelGibbs()
         gibbs = pm.sample(10_000, tune=1_000, step=[step], **options)
         nuts = pm.sample(2_000, tune=1_000, nuts_sampler="pymc", target_accept=0.95, **options)
     assert_agree(gibbs, nuts)

@@ -74,17 +74,9 @@ def test_gibbs_agrees(name, draws):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "settings"),
-    [
-        *((name, {}) for name in PROBLEMS),
-        ("binary", {"block": 1}),
-        *((name, {"moves": 1, "collapsed": 3}) for name in ("product", "theta")),
-        *((name, {"collapsed": 0}) for name in ("product", "theta")),
-    ],
-)
-def test_the_papers_scheme_agrees_in_a_long_run(name, settings):
-    engine_test(name, kz.Gibbs(scheme="paper", **settings), 12_000, 1_000)
+@pytest.mark.parametrize("name", ["product", "theta"])
+def test_the_papers_scheme_with_nuts_on_the_rest_agrees_in_a_long_run(name):
+    engine_test(name, kz.Gibbs(scheme="paper"), 12_000, 1_000)
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Sweeps for every rule and for kernels with parameters: joint laws, exact posteriors."""
+"""Marginal sweeps for every rule and for kernels with parameters: joint laws, posteriors."""
 
 from dataclasses import replace
 
@@ -9,24 +9,15 @@ from scipy import stats
 from scipy.special import log_ndtr, ndtr
 
 from family import assert_ks, assert_mean, assert_z
-from kernelzoo.custom_steps.moves import random_walk
 from kernelzoo.custom_steps.moves.selection import update_selection
-from kernelzoo.custom_steps.multinomial_probit import sweep as probit_kernel_sweep
-from kernelzoo.custom_steps.multinomial_probit.binary_selection import log_evidence
+from kernelzoo.custom_steps.multinomial_probit import kernel_coordinates
 from kernelzoo.custom_steps.multinomial_probit.kernel_coordinates import KernelCoordinates
 from kernelzoo.custom_steps.multinomial_probit.marginal_sweep import Target, marginal_sweep
-from kernelzoo.custom_steps.multinomial_probit.sweep import (
-    Composition,
-    Moves,
-    adapt,
-    initial_tuning,
-    sweep,
-)
 from kernelzoo.models.combinations import normal_coordinates
 from kernelzoo.models.combinations.products import FixedProduct, Product
-from kernelzoo.models.combinations.sums import Binary, DirichletWeights, FixedWeights, Mean
+from kernelzoo.models.combinations.sums import Binary, FixedWeights, Mean
 from kernelzoo.models.kernels import Theta, gaussian
-from kernelzoo.numerics.kernel_products import Design
+from kernelzoo.models.multinomial_probit import Composition
 from probit_moments import log_probability
 
 TAU, UPSILON = 1.0, 0.7
@@ -122,18 +113,6 @@ def functionals(composition, draws, labels):
     )
 
 
-def by_gibbs(composition, moves=None, n_classes=N_CLASSES):
-    """A sweep of Albert and Chib, as a function (values, labels, rng)."""
-    tuning, moves = initial_tuning(composition), moves or Moves(2, 2, 2)
-
-    def transition(values, labels, rng):
-        return sweep(*(values, labels, composition, TAU, UPSILON, rng), tuning=tuning, moves=moves)[
-            0
-        ]
-
-    return transition
-
-
 def by_gradients(composition, n_classes=N_CLASSES):
     """A sweep with the latent variables integrated out."""
     kernels = KernelCoordinates.of(composition)
@@ -146,7 +125,7 @@ def by_gradients(composition, n_classes=N_CLASSES):
     return transition
 
 
-def joint_test(name, replicates=500, seed=1, transition_of=by_gibbs, **options):
+def joint_test(name, replicates=500, seed=1):
     """Getting it right (Geweke 2004): labels given parameters, sweep given labels, twice.
 
     From a draw of the prior the joint law never changes. Replicates are independent: paired
@@ -154,7 +133,7 @@ def joint_test(name, replicates=500, seed=1, transition_of=by_gibbs, **options):
     """
     rng = np.random.default_rng(seed)
     composition = COMPOSITIONS[name]
-    transition = transition_of(composition, **options)
+    transition = by_gradients(composition)
     starts, first, last, labelled = [], [], [], []
     for _ in range(replicates):
         values = prior_draw(composition, rng)
@@ -189,33 +168,15 @@ def joint_test(name, replicates=500, seed=1, transition_of=by_gibbs, **options):
             assert_ks(column, stats.gamma(omega, scale=1 / phi).cdf)
 
 
-# The others run through the step itself, in test_kernel_albert_chib.
-@pytest.mark.parametrize(
-    ("name", "replicates"),
-    [
-        ("binary, empty", 1_500),
-        ("binary, signed", 500),
-        ("fixed, theta", 500),
-        ("fixed product", 500),
-    ],
-)
-def test_joint_law_is_invariant(name, replicates):
-    joint_test(name, replicates)
-
-
-BY_GRADIENTS = ["product", "product, theta", "mean, theta", "fixed, theta"]
-BY_GRADIENTS += ["binary", "binary, empty", "binary, signed", "binary, theta"]
-
-
-@pytest.mark.parametrize("name", ["product, theta", "binary, empty"])
-def test_joint_law_is_invariant_under_moves_by_gradients(name):
-    joint_test(name, transition_of=by_gradients)
+@pytest.mark.parametrize("name", ["product, theta", "binary, empty", "fixed product"])
+def test_joint_law_is_invariant(name):
+    joint_test(name)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", BY_GRADIENTS)
-def test_joint_law_is_invariant_under_moves_by_gradients_in_a_long_run(name):
-    joint_test(name, replicates=10_000, transition_of=by_gradients)
+@pytest.mark.parametrize("name", COMPOSITIONS)
+def test_joint_law_is_invariant_in_a_long_run(name):
+    joint_test(name, replicates=10_000)
 
 
 # Three kernels, of which the second and the third have parameters, one and two; a basis.
@@ -241,36 +202,6 @@ def test_gradient(name):
         np.testing.assert_allclose(gradient, np.array(numeric) / 2e-5, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("moves", [Moves(0, 2, 1), Moves(2, 0, 1)])
-def test_joint_law_is_invariant_with_one_kind_of_moves(moves):
-    joint_test("product, theta", moves=moves)
-    joint_test("binary, theta", moves=moves)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", COMPOSITIONS)
-def test_joint_law_is_invariant_in_a_long_run(name):
-    joint_test(name, replicates=20_000)
-
-
-def test_a_rule_that_is_not_registered_is_refused():
-    """A rule of another model stands for a new one, whose weights would silently never move."""
-    with pytest.raises(NotImplementedError, match=r"weights of DirichletWeights.*MOVES of"):
-        probit_kernel_sweep.moves_of(DirichletWeights())
-
-
-@pytest.mark.slow
-def test_printed_marginal_covariance_is_detected(monkeypatch):
-    """Planted bug: the paper's Omega = I + K Z^-1 K."""
-    correct = probit_kernel_sweep.log_evidence
-    monkeypatch.setattr(
-        probit_kernel_sweep, "log_evidence", lambda y, zeta, *rest: correct(y, 1 / zeta, *rest)
-    )
-    with pytest.raises(AssertionError):
-        joint_test("binary, empty", 1_500)
-
-
 def test_a_wrong_prior_of_the_parameters_is_detected(monkeypatch):
     """Planted bug: scores of exponential priors in place of the Gamma priors."""
     correct = normal_coordinates.NormalCoordinates.values
@@ -291,26 +222,9 @@ def test_wrong_hyperparameters_of_exponents_are_detected(monkeypatch):
         pi, _ = normal_coordinates.draw_hyperparameters(beta, a, b, rng)
         return pi, rng.gamma(np.maximum(pi, 1e-3)) / (b + beta)
 
-    monkeypatch.setattr(probit_kernel_sweep, "draw_hyperparameters", wrong)
+    monkeypatch.setattr(kernel_coordinates, "draw_hyperparameters", wrong)
     with pytest.raises(AssertionError):
         joint_test("product")
-
-
-def test_evidence_is_the_integral_over_the_regressors():
-    """One class, two basis functions: the trapezoid rule is as good as exact."""
-    rng = np.random.default_rng(3)
-    K, y, zeta = rng.normal(size=(3, 2)), rng.normal(size=(3, 1)), np.array([[0.4, 1.7]])
-    grid, step = np.linspace(-12, 12, 601, retstep=True)
-    w = np.stack(np.meshgrid(grid, grid), axis=-1)
-    log_p = stats.norm.logpdf(y[:, 0], w @ K.T).sum(axis=-1)
-    log_p += stats.norm.logpdf(w, 0, np.sqrt(zeta[0])).sum(axis=-1)
-    integral = np.exp(log_p).sum() * step**2
-    found = log_evidence(y, zeta, K, K.T @ K) + stats.norm.logpdf(y).sum()
-    np.testing.assert_allclose(found, np.log(integral), atol=1e-8)
-    omega = np.eye(3) + K @ np.diag(zeta[0]) @ K.T
-    np.testing.assert_allclose(
-        found, stats.multivariate_normal.logpdf(y[:, 0], np.zeros(3), omega), atol=1e-10
-    )
 
 
 @pytest.mark.parametrize("block", [1, 2, 3])
@@ -331,11 +245,10 @@ def test_selection_follows_its_conditional(block):
         )
         log_p.append(evidence + state @ log_odds)
     exact = np.exp(log_p - np.logaddexp.reduce(log_p))
-    beta, design, draws = np.zeros(3, int), Design(stack, None), []
+    beta, draws = np.zeros(3, int), []
 
     def evidence(state):
-        composite = design.composite(state)
-        return log_evidence(y, zeta, composite, design.gram(state, composite))
+        return log_p[int(state @ [1, 2, 4])] - state @ log_odds
 
     for _ in range(4_000):
         beta, _ = update_selection(beta, evidence, log_odds, rng, block)
@@ -345,8 +258,7 @@ def test_selection_follows_its_conditional(block):
     assert_mean(indicators, exact, ess=np.array(ess))
 
 
-@pytest.mark.parametrize("transition_of", [by_gibbs, by_gradients])
-def test_selection_has_its_exact_posterior(transition_of):
+def test_selection_has_its_exact_posterior():
     """The marginal likelihood of each selection by numerical integration over the regressors.
 
     Two classes and one basis function: the difference of two Student t regressors is all that the
@@ -371,7 +283,7 @@ def test_selection_has_its_exact_posterior(transition_of):
     composition = Composition(Binary(empty=True), np.ones(2), K)
     values = {"W": np.zeros((2, 1)), "zeta": np.ones((2, 1)), "beta": np.ones(2, int)}
     draws = np.empty(3_000, int)
-    transition = transition_of(composition, n_classes=2)
+    transition = by_gradients(composition, n_classes=2)
     for i in range(len(draws)):
         values = transition(values, labels, rng)
         draws[i] = values["beta"] @ [1, 2]
@@ -408,16 +320,12 @@ def test_parameters_follow_their_posterior_on_a_grid():
     weight = grid_posterior(labels, stack, grid, 10_000, rng)
     exact = weight.sum(1) / weight.sum()
     composition = Composition(FixedWeights(), np.ones(1), None, stack)
-    tuning, moves = initial_tuning(composition), Moves(3, 2)
+    target = Target.of(KernelCoordinates.of(composition), labels, 2, TAU, UPSILON)
     values = {"W": np.zeros((2, 3)), "zeta": np.ones((2, 3)), "theta": np.ones(1)}
-    log_theta = np.empty(1_500)
-    for i in range(-500, len(log_theta)):
-        values, info = sweep(
-            *(values, labels, composition, TAU, UPSILON, rng), tuning=tuning, moves=moves
-        )
-        if i < 0:
-            tuning = adapt(tuning, values, info, composition)
-        else:
+    log_theta = np.empty(800)
+    for i in range(-100, len(log_theta)):
+        values |= marginal_sweep(values, target, rng, step=0.3, length=2.0)[0]
+        if i >= 0:
             log_theta[i] = np.log(values["theta"][0])
     z = []
     middles = (grid[1:] + grid[:-1]) / 2
@@ -434,27 +342,6 @@ def test_parameters_follow_their_posterior_on_a_grid():
     assert_z(z)
 
 
-def test_walks_adapt_to_a_narrow_target():
-    rng = np.random.default_rng(1)
-    sd = np.array([0.001, 0.1])
-    tuning = random_walk.initial_walk_tuning(2)
-    x, accepted = np.zeros(2), []
-    for _ in range(3_000):
-        x, rate = random_walk.walk(x, lambda v: -0.5 * float(((v / sd) ** 2).sum()), tuning, rng, 2)
-        tuning = random_walk.adapt_walk(tuning, x, rate)
-        accepted.append(rate)
-    assert 0.2 < np.mean(accepted[-1_000:]) < 0.4
-    draws = []
-    for _ in range(8_000):
-        x, _ = random_walk.walk(x, lambda v: -0.5 * float(((v / sd) ** 2).sum()), tuning, rng, 2)
-        draws.append(x / sd)
-    draws = np.array(draws)
-    ess = np.array([float(az.ess(column[None])) for column in draws.T])
-    assert_mean(draws, 0.0, ess=ess)
-    ess = np.array([float(az.ess(column[None] ** 2)) for column in draws.T])
-    assert_mean(draws**2, 1.0, ess=ess)
-
-
 def test_nothing_given_is_modified():
     rng = np.random.default_rng(1)
     for composition in COMPOSITIONS.values():
@@ -462,12 +349,8 @@ def test_nothing_given_is_modified():
         kept = {name: value.copy() for name, value in values.items()}
         for value in values.values():
             value.flags.writeable = False
-        new, _ = sweep(
-            *(values, np.array([0, 1, 2, 0, 0]), composition, TAU, UPSILON, rng),
-            tuning=initial_tuning(composition),
-            moves=Moves(),
-        )
+        new = by_gradients(composition)(values, np.array([0, 1, 2, 0, 0]), rng)
         assert set(new) == set(values)
         for name, value in values.items():
             np.testing.assert_array_equal(value, kept[name])
-            assert not np.shares_memory(value, new[name])
+        assert not np.shares_memory(values["W"], new["W"])

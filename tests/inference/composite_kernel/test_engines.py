@@ -56,8 +56,6 @@ def functions_of_draws(result) -> xr.Dataset:
         ),
         ("regression", kz.Gibbs(), {"draws": 1000, "tune": 200}),
         ("classification", kz.Gibbs(), {"draws": 1000, "tune": 200}),
-        ("regression", kz.Gibbs(scheme="paper"), {"draws": 2000, "tune": 300}),
-        ("classification", kz.Gibbs(scheme="paper"), {"draws": 2500, "tune": 300}),
     ],
 )
 def test_samplers_find_the_posterior(exact, name, engine, options):

@@ -18,10 +18,3 @@ def test_fit(declared):
     np.testing.assert_allclose(posterior["beta"].sum("kernel"), 1.0)
     assert all(np.isfinite(values).all() for values in posterior.data_vars.values())
     assert float(stats["evaluations"].min()) >= 3
-
-
-def test_as_the_paper_sketches_it():
-    model = CompositeKernelRegression.example()
-    result = kz.fit(model, kz.Gibbs(scheme="paper", moves=3), progressbar=False, **OPTIONS)
-    assert float(result["sample_stats"]["beta_accept"].mean()) > 0
-    assert float(result["sample_stats"]["evaluations"].max()) == 0

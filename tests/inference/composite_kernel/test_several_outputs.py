@@ -50,9 +50,8 @@ def vb_results():
     [
         (VB, {"draws": 20}),
         (kz.Gibbs(), {"draws": 20, "tune": 10, "chains": 1}),
-        (kz.Gibbs(scheme="paper"), {"draws": 20, "tune": 10, "chains": 1}),
     ],
-    ids=["VB", "Gibbs", "Gibbs given alpha"],
+    ids=["VB", "Gibbs"],
 )
 def test_one_output_gives_the_draws_of_the_model_without_the_dim(shared, engine, options):
     one = kz.fit(regression(TARGETS["a"]), engine, **options, **QUIET)

@@ -363,7 +363,7 @@ def test_engines_print_as_text_and_html(model):
     [
         ("nutz", {}, "'engine' argument of fit.*nearest is 'nuts'"),
         (kz.EM(memory=3), {}, "EM does not apply"),
-        (kz.Gibbs(moves=0), {}, "'moves'.*does not apply: MarginalProbit"),
+        (kz.Gibbs(moves=3), {}, "'moves' argument of Gibbs on MultinomialProbit"),
         ("vb", {"draws": 0}, "'draws' argument of fit.*1 or more"),
         ("vb", {"draws": 1.5}, "'draws' argument of fit"),
         ("gibbs", {"chains": 0}, "'chains' argument of fit"),
@@ -419,7 +419,7 @@ def test_bad_requests_are_refused(model, engine, options, message):
         lambda: kz.VB(batch=0),
         lambda: kz.VB(remaining=0),
         lambda: kz.VB(max_iterations=0),
-        lambda: kz.Gibbs(marginal_moves=-1),
+        lambda: kz.Gibbs(moves=0),
         lambda: kz.EM(memory=-1),
         lambda: kz.Laplace(max_iterations=-1),
         lambda: kz.Pathfinder(paths=0),

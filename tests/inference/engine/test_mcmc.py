@@ -59,7 +59,7 @@ def test_chains_at_one_selection_are_not_convergence():
 
 
 def test_chains_that_never_move_a_variable_are_not_convergence(pair):
-    """Gibbs(moves=0) with a rule from outside: R-hat of a constant is NaN, below no bound."""
+    """R-hat of a constant is NaN, below no bound."""
     z = np.random.default_rng(0).normal(size=(4, 500))
     assert convergence_of_chains(chains(z[::-1], z), pair, 500) == "yes"
     still = chains(np.full((4, 500), 0.3), z)

@@ -1,7 +1,6 @@
 """The steps that make up the Gibbs sampler of the completion model."""
 
 import arviz as az
-import pytest
 
 from family import assert_z
 from kernelzoo.custom_steps.kernel_completion.tanner_wong import (
@@ -21,11 +20,6 @@ def test_steps_own_every_variable_once():
     assert [type(step) for step in steps] == [TannerWongImputation, TannerWongPosterior]
     owned = [value for step in steps for value in step.vars]
     assert sorted(owned, key=str) == sorted(model.value_vars, key=str)
-
-
-def test_settings_are_checked():
-    with pytest.raises(ValueError, match="'p_step' argument"):
-        completion_steps(WishartCompletion.example(), Run(), p_step="marginals")
 
 
 def test_fit_finds_the_exact_moments():

@@ -21,8 +21,9 @@ def step_of(combination, **settings):
     return type(step)
 
 
-@pytest.mark.parametrize("combination", ["mean", "fixed", "fixed product", "product", "binary"])
-def test_every_rule_has_both_schemes(combination):
+@pytest.mark.parametrize("combination", ["mean", "fixed", "fixed product", "product"])
+def test_rules_have_both_schemes(combination):
+    """Under the paper's, other steps take weights that are random."""
     assert step_of(combination) is MarginalProbit
     assert step_of(combination, scheme="marginal", length=2.0) is MarginalProbit
     assert step_of(combination, scheme="paper") is AlbertChib
@@ -55,15 +56,6 @@ def test_parameters_of_kernels_have_the_marginal_scheme():
     assert type(step) is MarginalProbit
 
 
-def test_settings_of_the_moves_that_are_made_are_taken():
-    assert step_of("mean", scheme="paper", moves=2) is AlbertChib
-    # Nothing moves, but the algorithm is the same: one kernel and several take the same settings.
-    assert step_of("fixed", scheme="paper", moves=2) is AlbertChib
-    assert step_of("product", scheme="paper", moves=2, marginal_moves=2) is AlbertChib
-    assert step_of("binary", scheme="paper", block=2) is AlbertChib
-    assert step_of("binary", stages=5) is MarginalProbit
-
-
 def test_wrong_settings():
     with pytest.raises(ValueError, match=r"'scheme' argument of Gibbs .* nearest is 'paper'"):
         step_of("mean", scheme="papers")
@@ -71,20 +63,23 @@ def test_wrong_settings():
         step_of("mean", length=-1.0)
 
 
-@pytest.mark.parametrize(
-    ("combination", "settings", "step"),
-    [
-        ("mean", {"scheme": "paper", "length": 3.0}, "AlbertChib"),
-        ("mean", {"moves": 3}, "MarginalProbit"),
-        ("mean", {"scheme": "paper", "block": 2}, "AlbertChib"),
-        ("binary", {"scheme": "paper", "target_accept": 0.9}, "AlbertChib"),
-        ("mean", {"stages": 5}, "MarginalProbit"),
-    ],
-)
-def test_settings_of_what_is_not_done_are_not_ignored(combination, settings, step):
-    message = rf"The setting '{list(settings)[-1]}' of Gibbs .* does not apply: {step}, which"
+@pytest.mark.parametrize("settings", [{"length": 3.0}, {"target_accept": 0.9}])
+def test_settings_of_what_is_not_done_are_not_ignored(settings):
+    message = rf"The setting '{next(iter(settings))}' of Gibbs .* does not apply: AlbertChib, which"
     with pytest.raises(ValueError, match=message):
-        step_of(combination, **settings)
+        step_of("mean", scheme="paper", **settings)
+
+
+def test_the_papers_scheme_leaves_random_weights_to_other_steps():
+    options = {"draws": 20, "tune": 20, "chains": 1} | QUIET
+    result = kz.fit(model_of("mean"), kz.Gibbs(scheme="paper"), **options)
+    assert float(result["posterior"]["beta"].std("draw").max()) > 0
+
+
+def test_selections_need_the_marginal_scheme():
+    assert step_of("binary") is MarginalProbit
+    with pytest.raises(ValueError, match="a selection, which hardly moves given the regressors"):
+        step_of("binary", scheme="paper")
 
 
 def test_default_chain():
