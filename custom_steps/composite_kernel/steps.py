@@ -106,7 +106,7 @@ class CompositeKernelGibbs(GibbsBlock):
             given = [{name: value[o] for name, value in values.items()} for o in outputs]
         swept = [
             sweep(
-                *(State(**self._constants | own), likelihood, self._design, self._prior, rng),
+                *(State(**{**self._constants, **own}), likelihood, self._design, self._prior, rng),
                 redraw=self._owned,
                 moves=self._moves,
                 block=self._block,
