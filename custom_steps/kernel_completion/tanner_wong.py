@@ -20,8 +20,7 @@ from scipy.linalg import cholesky
 
 from ...models.wishart_completion import CompletionParameters, WishartCompletion
 from ...models.wishart_kernel_mixture import WishartKernelMixture
-from ...numerics.completion_spectrum import Spectrum
-from ...numerics.matrix_draws import Bartlett
+from ...numerics.wishart import Bartlett, Spectrum
 from ..block import GibbsBlock, Names, check_owned
 
 __all__ = ["TannerWongImputation", "TannerWongPosterior"]

@@ -36,8 +36,8 @@ from scipy.linalg import blas, cholesky
 
 from ...models.completion.incomplete import IncompleteKernel, half_of_visible
 from ...models.mutual_kernel_completion import MutualKernelCompletion
-from ...numerics.matrix_draws import Bartlett
 from ...numerics.packed_factor import triangle
+from ...numerics.wishart import Bartlett
 from ..block import GibbsBlock, Names, check_owned
 
 __all__ = ["MutualImputation", "MutualPosterior"]

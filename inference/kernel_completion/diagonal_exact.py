@@ -27,7 +27,7 @@ from scipy.stats.sampling import TransformedDensityRejection
 
 from ...models.completion.diagonal_draws import draw_missing, log_constant_of_W11, moments_of_K
 from ...models.diagonal_wishart_completion import DiagonalWishartCompletion
-from ...numerics.matrix_draws import stacked
+from ...numerics.wishart import stacked
 from ..engine.engine import Run
 from ..engine.outputs import ExactOutput
 from .exact import tails_of_K

@@ -29,7 +29,7 @@ from scipy.special import gammaln
 
 from ...models.completion.diagonal_draws import log_constant_of_W11, moments_of_K
 from ...models.diagonal_wishart_completion import DiagonalWishartCompletion
-from ...numerics.matrix_draws import Bartlett
+from ...numerics.wishart import Bartlett
 from ...validation import Count, Positive
 from ..engine.engine import Run
 from ..engine.outputs import Moments, VariationalOutput

@@ -33,8 +33,7 @@ from scipy.special import multigammaln
 
 from ...models.wishart_completion import CompletionParameters, WishartCompletion
 from ...models.wishart_kernel_mixture import WishartKernelMixture
-from ...numerics.completion_spectrum import Spectrum
-from ...numerics.matrix_draws import log_det_of_factor
+from ...numerics.wishart import Spectrum, log_det_of_factor
 from ...validation import (
     Count,
     Positive,

@@ -20,8 +20,7 @@ from scipy.linalg import cholesky
 
 from ...models.wishart_completion import CompletionParameters, WishartCompletion
 from ...models.wishart_kernel_mixture import WishartKernelMixture
-from ...numerics.completion_spectrum import Spectrum
-from ...numerics.matrix_draws import Bartlett, solve_right, stacked
+from ...numerics.wishart import Bartlett, Spectrum, solve_right, stacked
 from ..engine.engine import Run
 from ..engine.outputs import ExactOutput, Moments
 

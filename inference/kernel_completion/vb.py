@@ -28,8 +28,7 @@ from scipy.special import multigammaln, psi
 
 from ...models.wishart_completion import CompletionParameters, WishartCompletion
 from ...models.wishart_kernel_mixture import WishartKernelMixture
-from ...numerics.completion_spectrum import Spectrum
-from ...numerics.matrix_draws import Bartlett, log_det_of_factor, solve_right, stacked
+from ...numerics.wishart import Bartlett, Spectrum, log_det_of_factor, solve_right, stacked
 from ..engine.engine import Run
 from ..engine.outputs import Moments, VariationalOutput
 

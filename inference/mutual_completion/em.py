@@ -27,7 +27,7 @@ import numpy.typing as npt
 from scipy.linalg import LinAlgError, blas
 
 from ...models.mutual_kernel_completion import CompletionProblem, MutualKernelCompletion
-from ...numerics.matrix_draws import log_det_of_factor
+from ...numerics.wishart import log_det_of_factor
 from ...validation import Count, CountOrZero, Positive, argument_error
 from ..engine.engine import Run
 from ..engine.outputs import PointOutput

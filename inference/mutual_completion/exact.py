@@ -27,7 +27,7 @@ from scipy.special import multigammaln
 
 from ...custom_steps.mutual_completion.steps import Known, impute
 from ...models.mutual_kernel_completion import CompletionProblem, MutualKernelCompletion
-from ...numerics.matrix_draws import Bartlett, log_det_of_factor, solve_right, stacked
+from ...numerics.wishart import Bartlett, log_det_of_factor, solve_right, stacked
 from ..engine.engine import Run
 from ..engine.outputs import ExactOutput
 

@@ -21,7 +21,7 @@ from scipy.linalg import LinAlgError, blas, lapack
 
 from ...models.completion.incomplete import IncompleteKernel, half_of_visible, square_root
 from ...models.mutual_kernel_completion import CompletionProblem
-from ...numerics.matrix_draws import log_det_of_factor
+from ...numerics.wishart import log_det_of_factor
 
 __all__ = ["Evaluation", "MutualObjective", "cholesky_factor"]
 

@@ -12,7 +12,7 @@ from kernelzoo.inference.engine.fit import fit
 from kernelzoo.inference.engine.paper_engines import EM
 from kernelzoo.inference.kernel_completion.em import completion_by_em
 from kernelzoo.models.wishart_completion import WishartCompletion
-from kernelzoo.numerics.completion_spectrum import Spectrum
+from kernelzoo.numerics.wishart import Spectrum
 
 RUN = Run(progressbar=False)
 START = np.eye(5) + 0.4

@@ -23,7 +23,7 @@ from kernelzoo.inference.kernel_completion.exact import (
     tails,
 )
 from kernelzoo.models.wishart_completion import WishartCompletion
-from kernelzoo.numerics.completion_spectrum import Spectrum
+from kernelzoo.numerics.wishart import Spectrum
 
 RUN = Run(progressbar=False, random_seed=1)
 
