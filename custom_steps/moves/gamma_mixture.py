@@ -39,16 +39,8 @@ _SAFETY = 0.999
 class GammaMixture:
     """Distribution of l = log g with rho integrated out, in z with l = centre + scale sinh z.
 
-    Parameters
-    ----------
-    mu, lam : float
-        Shape and rate of the concentrations' prior.
-    centre, scale : float
-        Constants of the coordinate.
-    log_density : CubicSpline
-        Log density of z up to a constant, on equally spaced knots.
-    log_mode : CubicSpline
-        Logarithm of the concentration that is most likely given z.
+    `log_density` is that of z up to a constant, on equally spaced knots, and `log_mode` the
+    logarithm of the concentration that is most likely given z.
     """
 
     mu: float

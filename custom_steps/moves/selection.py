@@ -24,35 +24,9 @@ def update_selection(
 
     The kernels are shuffled and split into blocks; each block is drawn from all its 2^block states
     given the other blocks. With all kernels in one block the new selection is independent of the
-    old one.
-
-    Parameters
-    ----------
-    beta : ndarray of shape (S,), integer
-        Current selection; not modified.
-    log_evidence : callable
-        Log evidence of a selection (S,), of floats, up to a constant.
-    log_odds : ndarray of shape (S,)
-        Prior log odds of each kernel.
-    rng : numpy.random.Generator
-        Source of randomness.
-    block : int
-        Largest number of kernels drawn jointly; 0 keeps the selection.
-    empty : bool, default=True
-        Whether the empty selection is a state.
-    moves : int, default=1
-        Number of times that all blocks are redrawn.
-
-    Returns
-    -------
-    beta : ndarray of shape (S,), integer
-        New selection.
-    evaluations : int
-        Number of different selections whose evidence was computed.
-
-    Notes
-    -----
-    Cost: one evidence for each of about 2^block S / block states a move, but none twice.
+    old one. `log_odds` (S,) are prior, `empty` says whether the empty selection is a state, and all
+    blocks are redrawn `moves` times. Returns the selection, integers (S,), and the number of
+    evidences: one for each of about 2^block S / block states per move, but none twice.
     """
     known: dict[bytes, float] = {}
 
@@ -66,7 +40,7 @@ def update_selection(
         return known[key]
 
     beta = np.array(beta, dtype=np.int64)
-    for _ in range(moves if block else 0):
+    for _ in range(moves):
         order = rng.permutation(len(beta))
         for start in range(0, len(beta), block):
             chosen = order[start : start + block]

@@ -70,30 +70,11 @@ def annealed_move(
     length: float,
     stages: int,
 ) -> Selected:
-    """Propose another selection and, jointly, a position that fits it.
+    """Propose another selection (S,) and, jointly, a position (D,) that fits it.
 
-    Parameters
-    ----------
-    beta : ndarray of shape (S,), integer
-        Current selection; not modified.
-    position : ndarray of shape (D,)
-        Current position of the regressors; not modified.
-    log_density_at : callable
-        ``log_density_at(weights)`` gives the log density of a position, and its gradient, when the
-        kernels have weights (S,) between 0 and 1.
-    scale : ndarray of shape (D,)
-        Scales of the coordinates, as for `hamiltonian_move`.
-    prior : Selection
-    rng : numpy.random.Generator
-        Source of randomness.
-    step, length : float
-        Leapfrog step and expected length of each of the trajectories.
-    stages : int
-        Number of parts in which the weights change.
-
-    Notes
-    -----
-    Cost: `stages` trajectories.
+    ``log_density_at(weights)`` gives the log density of a position, and its gradient, when the
+    kernels have weights (S,) between 0 and 1. The weights change in `stages` parts, with a
+    trajectory each; `scale`, `step` and `length` are those of `hamiltonian_move`.
     """
     new = _proposal(beta, rng)
     if np.array_equal(new, beta) or not (prior.empty or new.any()):

@@ -36,22 +36,11 @@ type Values = dict[str, np.ndarray]
 
 
 class KernelPoint(NamedTuple):
-    """Composite kernel at a position, and what its derivatives need.
+    """Composite kernel (N, M) at a position, and what its derivatives need.
 
-    Parameters
-    ----------
-    log_prior : float
-        Log prior density of the coordinates, up to a constant.
-    composite : ndarray of shape (N, M)
-        Composite kernel.
-    weights : ndarray of shape (S,)
-        Weights beta.
-    values : dict of str to ndarray
-        beta and theta, if they have coordinates.
-    terms : ndarray of shape (S, N, M)
-        Matrices that the weights multiply.
-    total : ndarray of shape (N, M)
-        Weighted sum of the terms; of no use without normal coordinates.
+    `log_prior` is that of the coordinates, up to a constant; `weights` (S,) are beta; `values` has
+    beta and theta, if they have coordinates; `terms` (S, N, M) are what the weights multiply, and
+    `total` is their weighted sum.
     """
 
     log_prior: float
@@ -66,12 +55,7 @@ class KernelPoint(NamedTuple):
 class KernelCoordinates:
     """Coordinates u = (z, psi) of the variables of a composite kernel.
 
-    Parameters
-    ----------
-    composition : Composition
-        Kernels and their combination rule.
-    mixture : GammaMixture or None
-        Law of log g; None unless the rule is `Mean`.
+    `mixture` is the law of log g; None unless the rule is `Mean`.
     """
 
     composition: Composition
@@ -120,14 +104,9 @@ class KernelCoordinates:
         return new
 
     def at(self, u: np.ndarray, weights: np.ndarray | None = None) -> KernelPoint | None:
-        """Composite kernel at a position; None outside the support. O(S N M).
+        """Composite kernel at a position (d,); None outside the support. O(S N M).
 
-        Parameters
-        ----------
-        u : ndarray of shape (d,)
-            Position.
-        weights : ndarray of shape (S,), optional
-            Weights if they have no coordinates. Default: those of the composition.
+        `weights` (S,), by default those of the composition, count if they have no coordinates.
         """
         z, psi = u[: self._n_weights], u[self._n_weights :]
         log_prior, values = -0.5 * float(psi @ psi), self._normal_values(psi)
@@ -158,19 +137,8 @@ class KernelCoordinates:
     def gradient(self, u: np.ndarray, point: KernelPoint, slope: np.ndarray) -> np.ndarray:
         """Gradient (d,) of the log prior and of a function with gradient `slope` in the kernel.
 
-        Parameters
-        ----------
-        u : ndarray of shape (d,)
-            Position.
-        point : KernelPoint
-            What `at` gives there.
-        slope : ndarray of shape (N, M)
-            Derivative of the function with respect to the composite kernel.
-
-        Notes
-        -----
-        Cost O(S N M) for weights of `Mean`. Derivatives in psi are differences: O(N M) for an
-        exponent, and one kernel, O(N M D), for a parameter.
+        `point` is what `at` gives at u. Cost O(S N M) for weights of `Mean`. Derivatives in psi are
+        differences: O(N M) for an exponent, and one kernel, O(N M D), for a parameter.
         """
         z, psi = u[: self._n_weights], u[self._n_weights :]
         parts = [np.empty(0)]

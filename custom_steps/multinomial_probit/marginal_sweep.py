@@ -66,24 +66,9 @@ class Info(NamedTuple):
 class Target:
     """Marginal posterior of W and the kernel's variables, on the coordinates of its sampler.
 
-    Parameters
-    ----------
-    kernels : KernelCoordinates
-        Kernels, and the coordinates of their weights and parameters.
-    labels : ndarray of shape (N,), integer
-        Classes.
-    n_classes : int
-        Number of classes C.
-    tau, upsilon : float
-        Shape and rate of 1/zeta.
-    axes : ndarray of shape (M, M)
-        Q, an orthogonal matrix.
-    bend : float
-        b, where the tails begin to be shortened.
-    scale : ndarray of shape (C M,) or (C M + d,)
-        Scales of the coordinates; without those of the kernel's variables if these are kept.
-    selection : Selection or None
-        Prior of a selection that moves.
+    `axes` (M, M) is Q and `bend` is b. `scale` (C M,) or (C M + d,) has the scales of the
+    coordinates, without those of the kernel's variables if these are kept. `selection` is the prior
+    of a selection that moves.
     """
 
     kernels: KernelCoordinates
