@@ -95,13 +95,7 @@ class Terms(NamedTuple):
 
 @dataclass(frozen=True)
 class Likelihood(ABC):
-    """Base class of the likelihoods.
-
-    Parameters
-    ----------
-    response : ndarray of shape (N,) or (N, P)
-        Targets, or labels (0 or 1) minus one half.
-    """
+    """Base class of the likelihoods of targets, or of labels (0 or 1) minus one half."""
 
     response: np.ndarray
 
@@ -109,7 +103,7 @@ class Likelihood(ABC):
     def terms(self, state: State, design: Design, rng: np.random.Generator) -> list[Terms]:
         """Draw new auxiliary variables and return the quadratic forms of the scores.
 
-        There is one for all outputs, or one an output.
+        There is one for all outputs, or one per output.
         """
 
 
@@ -139,13 +133,7 @@ class Classification(Likelihood):
 
 @dataclass(frozen=True)
 class Independent(Conditional):
-    """Conditionals of outputs that are independent given everything else.
-
-    Parameters
-    ----------
-    laws : list of Conditional
-        One an output.
-    """
+    """Conditionals of outputs that are independent given everything else, one per output."""
 
     laws: list[Conditional]
 

@@ -363,7 +363,7 @@ def test_engines_print_as_text_and_html(model):
     [
         ("nutz", {}, "'engine' argument of fit.*nearest is 'nuts'"),
         (kz.EM(memory=3), {}, "EM does not apply"),
-        (kz.Gibbs(moves=3), {}, "'moves' argument of Gibbs on MultinomialProbit"),
+        (kz.Gibbs(moves=3), {}, "Gibbs on MultinomialProbit must be one of .* Got 'moves'"),
         ("vb", {"draws": 0}, "'draws' argument of fit.*1 or more"),
         ("vb", {"draws": 1.5}, "'draws' argument of fit"),
         ("gibbs", {"chains": 0}, "'chains' argument of fit"),
