@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from scipy.linalg import solve
 
 from kernelzoo.inference.completion import learn_weights
+from kernelzoo.inference.kernel_completion import OBJECTIVES, leave_one_out_rows
 from kernelzoo.inference.kernel_completion.classifiers import KernelNearestNeighbour
-from kernelzoo.inference.kernel_completion.weights import OBJECTIVES, leave_one_out_rows
 from kernelzoo.validation import check_name
 
 from .data import absence

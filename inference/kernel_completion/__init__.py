@@ -11,8 +11,9 @@ from .exact import evidence_of_completion, sample_completion
 from .gibbs import completion_steps, diagonal_completion_steps
 from .predict import completed_labels
 from .vb import completion_by_vb
+from .weights import OBJECTIVES, leave_one_out_rows
 
-__all__ = ["DIAGONAL_WISHART", "MIXTURE", "WISHART"]
+__all__ = ["DIAGONAL_WISHART", "MIXTURE", "OBJECTIVES", "WISHART", "leave_one_out_rows"]
 
 WISHART = Paper(
     WishartCompletion,
