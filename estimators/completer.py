@@ -13,11 +13,10 @@ from xarray import DataArray
 
 from ..inference.completion import complete_kernels
 from ..inference.mutual_completion.new_rows import NewRows, imputed_rows
-from ..models.completion.incomplete_forms import blank, entries
 from ..models.kernels.completed import CompletedRows
-from ..models.kernels.labels import aligned_matrices, as_frame, listed
+from ..models.kernels.labels import as_frame, listed
 from ..models.kernels.normalization import normalize
-from ..models.kernels.stack import as_stack
+from ..models.kernels.stack import labelled
 from ..validation import (
     argument_error,
     check_jitter,
@@ -269,10 +268,7 @@ class KernelCompleter(
 
     def _aligned(self, tables: dict[str, Any]) -> DataArray:
         """Stack of rows with NaN, with kernels and columns in the order of the training kernels."""
-        trained = self.completion_.mean
-        stack = as_stack(blank(tables), like=trained, owner=OWNER, argument="X")
-        matrices = aligned_matrices(tables, "X", OWNER, trained["basis"])
-        return stack.copy(data=[entries(matrices[name]) for name in stack["kernel"].values])
+        return labelled(tables, self.completion_.mean, OWNER, "X").astype(float)
 
     def _normalized(self, rows: NDArray, kernels: NDArray) -> NDArray:
         steps = self.completion_.steps

@@ -6,7 +6,7 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 
-from ..numerics.completion_spectrum import Spectrum
+from ..numerics.wishart import Spectrum
 from ..validation import (
     Seed,
     check_flag,

@@ -40,8 +40,7 @@ from .operations.dask_scores import dask_scores
 
 __all__ = ["COMBINATIONS", "Composition", "MultinomialProbit", "declare_regressors"]
 
-#: Rules of combination by name. Gibbs and VB apply to rules registered with the updates in
-#: `kernelzoo.custom_steps.multinomial_probit.sweep` and
+#: Rules of combination by name. VB applies to rules registered with the updates in
 #: `kernelzoo.inference.multinomial_probit.vb_updates`, the other engines to all rules.
 COMBINATIONS: dict[str, type[Combination]] = {
     "mean": Mean,

@@ -21,13 +21,13 @@ from ..validation import (
 )
 from .completion.incomplete import IncompleteKernel, IncompleteKernels, rank_error, visible_block
 from .completion.mutual_blocks import (
-    ExcessPrior,
-    declare_degrees_of_freedom,
+    checked_degrees_of_freedom,
     declare_kernel,
     declare_visible,
-    fixed_or_excess,
+    monitored_entries,
+    monitored_pairs,
+    positions,
 )
-from .completion.mutual_entries import monitored_entries, monitored_pairs, positions
 from .declaration import Declaration
 from .distributions.wishart import InverseWishart
 from .operations.arrays import cholesky_or_nan, log_det
@@ -41,25 +41,22 @@ type Array = npt.NDArray[np.float64]
 class CompletionProblem:
     """Data and settings of the model, as arrays.
 
-    `lam` is the paper's lambda. The degrees of freedom `nu` (kernel,) are fixed, or `excess` is the
-    prior of nu - (l - 1); the other one is None. `spread`, the strength of the scales' prior, is
-    None if all scales are 1.
+    `lam` is the paper's lambda, `nu` (kernel,) are the degrees of freedom.
     """
 
     kernels: tuple[IncompleteKernel, ...]
     lam: float
-    nu: Array | None
-    excess: ExcessPrior | None
-    spread: float | None
+    nu: Array
 
     @property
     def n_objects(self) -> int:
         """Number of objects l."""
         return len(self.kernels[0].order)
 
-    def strength(self, nu: Array) -> float:
-        """Return lambda' (degrees of freedom of M's prior, less l + 1) for given nu."""
-        return self.lam * float(nu[self.informative].mean())
+    @property
+    def strength(self) -> float:
+        """lambda': degrees of freedom of M's prior, less l + 1."""
+        return self.lam * float(self.nu[self.informative].mean())
 
     @property
     def informative(self) -> npt.NDArray[np.intp]:
@@ -113,15 +110,11 @@ class MutualKernelCompletion(Declaration):
         without NaN.
     lam : float, default=0.1
         The paper's lambda: weight of the identity relative to one kernel.
-    nu : float, array_like (kernel,), mapping of name to float, or GammaExcess, optional
+    nu : float, array_like (kernel,) or mapping of name to float, optional
         Degrees of freedom: the larger, the closer the kernels are to M. Real numbers above l - 1
-        (above 0 if collapsed), or a prior; a mapping, Series or DataArray (kernel) is aligned by
-        kernel names. Default: l + 1. If they differ, lambda' is lam times their mean over kernels
-        with visible objects, and the terms of J have weights proportional to nu_k.
-    spread : float, optional
-        Learn a scale s_k of each kernel, :math:`Q^{(k)} \sim \mathrm W(\nu_k, s_k M/\nu_k)`, with
-        :math:`s_k \sim \mathrm{InvGamma}(a, a)`, :math:`a = \nu_k` spread / 2, which adds
-        spread times (1/s_k + ln s_k - 1)/2 to J. Default: all scales are 1.
+        (above 0 if collapsed); a mapping, Series or DataArray (kernel) is aligned by kernel names.
+        Default: l + 1. If they differ, lambda' is lam times their mean over kernels with visible
+        objects, and the terms of J have weights proportional to nu_k.
     normalize : bool, default=True
         Divide each kernel by the mean of its visible diagonal, ``units``: the model is not
         invariant to the kernels' scales. ``Q_...`` are in the original units.
@@ -206,7 +199,6 @@ class MutualKernelCompletion(Declaration):
         *,
         lam: float = 0.1,
         nu: Any = None,
-        spread: float | None = None,
         normalize: bool = True,
         jitter: float = 0.0,
         collapsed: bool = False,
@@ -223,11 +215,7 @@ class MutualKernelCompletion(Declaration):
         _check_kernel_names(names, owner)
         n = len(given.objects)
         self.lam = check_positive(lam, "lam", owner)
-        self.spread = None if spread is None else check_positive(spread, "spread", owner)
-        fixed, excess = fixed_or_excess(nu, names, n, owner, collapsed=collapsed)
-        if collapsed and fixed is None:
-            raise argument_error("nu", owner, "fixed when collapsed", repr(nu))
-        self._excess = excess
+        nu = checked_degrees_of_freedom(nu, names, n, owner, collapsed=collapsed)
         for kernel in given.kernels:
             if not (collapsed or kernel.full_rank):
                 raise rank_error(kernel, owner)
@@ -239,17 +227,16 @@ class MutualKernelCompletion(Declaration):
 
         with self:
             units = pm.Data("units", [kernel.unit for kernel in given.kernels], dims="kernel")
-            freedom = declare_degrees_of_freedom(fixed, excess, n)
+            freedom = pm.Data("nu", nu, dims="kernel")
             strength = self.lam * freedom[_informative(given.kernels)].mean()
             M = InverseWishart(
                 "M", strength + n + 1, strength * pt.eye(n), dims=("object", "object_")
             )
-            scales = self._declare_scales(freedom)
             declare = declare_visible if collapsed else declare_kernel
             traces = []
             for k, kernel in enumerate(given.kernels):
                 ordered = M[kernel.order][:, kernel.order]
-                whole, trace = declare(kernel, ordered, freedom[k], scales[k])
+                whole, trace = declare(kernel, ordered, freedom[k])
                 if len(kernel.hidden):
                     inverse = np.argsort(kernel.order)
                     completed = units[k] * whole[inverse][:, inverse]
@@ -298,13 +285,11 @@ class MutualKernelCompletion(Declaration):
         if not ((units > 0) & np.isfinite(units)).all():
             requirement = "finite and above 0 when pm.set_data sets them"
             raise argument_error("units", owner, requirement, f"{units}")
-        nu = None
-        if self._excess is None:
-            names = [kernel.name for kernel in self._kernels]
-            n, given = len(self._kernels[0].order), self["nu"].get_value()
-            nu, _ = fixed_or_excess(given, names, n, owner, collapsed=self.collapsed)
+        names = [kernel.name for kernel in self._kernels]
+        n, given = len(self._kernels[0].order), self["nu"].get_value()
+        nu = checked_degrees_of_freedom(given, names, n, owner, collapsed=self.collapsed)
         kernels = tuple(map(self._as_set, self._kernels, units.tolist()))
-        return CompletionProblem(kernels, self.lam, nu, self._excess, self.spread)
+        return CompletionProblem(kernels, self.lam, nu)
 
     def _as_set(self, kernel: IncompleteKernel, unit: float) -> IncompleteKernel:
         """Return a kernel with its current data, which are checked if they have changed."""
@@ -318,12 +303,6 @@ class MutualKernelCompletion(Declaration):
         if not (self.collapsed or kernel.full_rank):
             raise rank_error(kernel, owner)
         return kernel
-
-    def _declare_scales(self, freedom: TensorVariable) -> TensorVariable:
-        if self.spread is None:
-            return pt.ones(len(self._kernels))
-        shape = freedom * self.spread / 2
-        return pm.InverseGamma("s", shape, shape, dims="kernel")
 
     def _declare_monitored(self, M: TensorVariable, objects: npt.NDArray[Any]) -> None:
         """Declare the monitored missing entries, and correlations of pairs that no kernel has."""

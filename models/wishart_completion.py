@@ -8,7 +8,7 @@ import pymc as pm
 from scipy.linalg import cholesky
 from scipy.special import multigammaln
 
-from ..numerics.matrix_draws import log_det_of_factor
+from ..numerics.wishart import log_det_of_factor
 from ..validation import (
     Seed,
     check_flag,

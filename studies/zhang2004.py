@@ -23,14 +23,12 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.svm import SVC
 
 from kernelzoo.inference import EM, Gibbs, fit
-from kernelzoo.inference.kernel_completion.classifiers import (
-    KernelFisherDiscriminant,
-    KernelNearestMean,
-)
+from kernelzoo.inference.kernel_completion.classifiers import KernelNearestMean
 from kernelzoo.inference.mutual_completion import ideal_kernel
 from kernelzoo.models import DiagonalWishartCompletion, WishartCompletion
 
 from .data import absence, objects
+from .kernel_fisher import KernelFisherDiscriminant
 from .study import RECIPES, Study, Task, described, printed
 
 PUBLISHED = printed("zhang2004-table1")
@@ -133,7 +131,7 @@ def tanner_wong(
     )
     result = fit(
         model,
-        Gibbs(variant=variant),
+        Gibbs(),
         draws=draws,
         tune=tune,
         chains=1,

@@ -37,11 +37,11 @@ def random_kernels(n, n_kernels, seed, *, missing=0.4, rank=None):
     return np.array(kernels), visible
 
 
-def problem_of(kernels, visible, *, lam=0.1, nu=None, spread=None):
+def problem_of(kernels, visible, *, lam=0.1, nu=None):
     """The same as a problem, with as many degrees of freedom as objects and one more."""
     given = IncompleteKernels.of(kernels, visible, owner="test")
     nu = np.broadcast_to(kernels.shape[1] + 1.0 if nu is None else nu, len(kernels)).copy()
-    return CompletionProblem(given.kernels, lam, nu, None, spread)
+    return CompletionProblem(given.kernels, lam, nu)
 
 
 def random_problem(n, n_kernels, seed, *, missing=0.4, rank=None, **settings):
@@ -55,12 +55,11 @@ def kernel_of(name, mask, Q):
     return IncompleteKernel(name, Q[np.ix_(v, v)].copy(), v, h, 1.0)
 
 
-def joint_draw(rng, nu, scales, strength):
+def joint_draw(rng, nu, strength):
     """M and whole kernels from the prior, by other means than the steps'."""
     n = MASKS.shape[1]
     M = stats.invwishart(strength + n + 1, strength * np.eye(n)).rvs(random_state=rng)
-    pairs = zip(nu, scales, strict=True)
-    return M, [stats.wishart(v, s * M / v).rvs(random_state=rng) for v, s in pairs]
+    return M, [stats.wishart(v, M / v).rvs(random_state=rng) for v in nu]
 
 
 def same_law(before, after):
@@ -76,7 +75,7 @@ def same_law(before, after):
 def sweeps(problem, draws, seed):
     """M (draw, l, l) along the Gibbs sampler, in NumPy alone, from the identity."""
     rng = np.random.default_rng(seed)
-    n, nu, strength = problem.n_objects, problem.nu, problem.strength(problem.nu)
+    n, nu, strength = problem.n_objects, problem.nu, problem.strength
     known = [Known.of(kernel) for kernel in problem.kernels]
     fixed = half_of_visible(problem.kernels, nu, n, strength)
     M, trail = np.eye(n), np.empty((draws, n, n))
@@ -84,7 +83,7 @@ def sweeps(problem, draws, seed):
         half = fixed.copy()
         for one, v in zip(known, nu, strict=True):
             if len(one.kernel.hidden):
-                missing = impute(one, M, one.visible_factor(M), v, 1.0, rng)
+                missing = impute(one, M, v, rng)
                 one.kernel.add_missing(half, missing.hv, missing_square(one, missing), v)
         L = draw_model_matrix(half, strength + n + 1 + nu.sum(), rng)
         trail[i] = M = L @ L.T

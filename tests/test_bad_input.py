@@ -413,10 +413,6 @@ TABLE = {
         lambda: kz.combinations.FixedWeights([1.0, -1.0]),
         ("weights", "FixedWeights", "a vector of non-negative numbers, not all zero", "-1.0"),
     ),
-    "a string for the shape of an excess": (
-        lambda: kz.completion.GammaExcess("a"),
-        ("shape", "GammaExcess", "a finite number above 0", "'a'"),
-    ),
     "a width below zero": (
         lambda: kz.gaussian(-1.0),
         ("gamma", "gaussian", "a finite number above 0", "-1.0"),
@@ -709,8 +705,8 @@ OF_RESULTS = {
         ("draws", "predict", "an integer of 1 or more", "0"),
     ),
     "a string for a flag of predict": (
-        lambda model, result: kz.predict(model, result, KERNELS(NEW, FRAME), extend="yes"),
-        ("extend", "predict", "True or False", "'yes'"),
+        lambda model, result: kz.predict(model, result, KERNELS(NEW, FRAME), keep_draws="yes"),
+        ("keep_draws", "predict", "True or False", "'yes'"),
     ),
     "an unknown group": (
         lambda model, result: kz.extend(model, result, "predictive"),

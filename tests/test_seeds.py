@@ -36,12 +36,6 @@ SEEDED = {
             {"a": np.eye(7), "b": np.eye(7)}, VISIBLE, number=4, random_seed=seed
         )["a"]
     ),
-    "complete_features": lambda seed: kz.completion.complete_features(
-        {"a": MANY[:, :2], "b": np.where(MANY[:, :1] > 0, MANY, np.nan)},
-        n_components=2,
-        random_seed=seed,
-        progressbar=False,
-    )["features"].to_numpy(),
     "complete_kernels": lambda seed: (
         kz.completion.complete_kernels(
             {"a": GAPS, "b": np.exp(-DISTANCES / 9)},

@@ -23,7 +23,7 @@ from kernelzoo.estimators import (
     KernelProbitClassifier,
 )
 from kernelzoo.inference.kernel_completion.classifiers import KernelNearestMean
-from kernelzoo.inference.mutual_completion.alignment import kernel_alignment
+from kernelzoo.inference.mutual_completion.scores import kernel_alignment
 from kernelzoo.models.combinations.sums import FixedWeights
 from kernelzoo.models.kernels.labels import as_frame
 
@@ -161,19 +161,10 @@ def test_completion_models_know_training_objects_by_columns(library):
     assert list(ours.coords["train"]) == list(by_name.coords["train"]) == ids
 
 
-def test_masks_and_features_to_complete_have_rows_by_position(library):
+def test_masks_have_rows_by_position(library):
     visible = pd.DataFrame({"b": np.arange(N) > 3, "a": np.full(N, True)})
     model = kz.MutualKernelCompletion({"a": GRAM, "b": GRAM}, visible=library(visible))
     assert [len(kernel.hidden) for kernel in model.problem.kernels] == [0, 4]
-    gaps = FEATURES.where(EARLY > 3)
-    options = {"n_components": 2, "random_seed": 1, "progressbar": False, "tolerance": 1.0}
-    ours = kz.completion.complete_features({"a": library(FEATURES), "b": library(gaps)}, **options)
-    expected = kz.completion.complete_features({"a": FEATURES, "b": gaps}, **options)
-    np.testing.assert_allclose(ours["features"], expected["features"])
-    with pytest.raises(ValueError, match="of the same objects"):
-        kz.completion.complete_features(
-            {"a": library(FEATURES), "b": library(gaps.iloc[4:])}, **options
-        )
 
 
 @pytest.mark.parametrize(
@@ -230,7 +221,6 @@ def test_rows_of_one_id_may_differ_by_rounding():
         lambda: KERNEL({1: FEATURES, "1": FEATURES}),
         lambda: kz.MultinomialProbit({1: GRAM, "1": GRAM}, Y),
         lambda: FixedWeights({1: 0.5, "1": 0.5}),
-        lambda: kz.completion.complete_features({1: FEATURES, "1": FEATURES}),
     ],
 )
 def test_names_that_differ_by_type_only_are_refused(read):
@@ -423,13 +413,6 @@ def test_ids_of_rows_alone_are_those_of_the_columns():
     for read in (kz.kernels.as_stack, lambda gram: kz.MultinomialProbit(gram, Y)):
         with pytest.raises(ValueError, match="symmetric"):
             read(moved)
-
-
-@pytest.mark.parametrize("order", [["a", "b"], ["b", "a"]])
-def test_frames_without_ids_and_of_other_lengths_are_not_completed(order):
-    given = {"a": FEATURES, "b": FEATURES.iloc[:9]}
-    with pytest.raises(ValueError, match=r"must be labelled by ids.* rows without ids"):
-        kz.completion.complete_features({name: given[name] for name in order})
 
 
 @pytest.fixture(scope="module")

@@ -21,8 +21,7 @@ from scipy.linalg import cholesky, solve_triangular
 
 from ...models.wishart_completion import CompletionParameters, WishartCompletion
 from ...models.wishart_kernel_mixture import WishartKernelMixture
-from ...numerics.completion_spectrum import Spectrum
-from ...numerics.matrix_draws import Bartlett, solve_right
+from ...numerics.wishart import Bartlett, Spectrum, solve_right
 from ...validation import check_name
 from ..block import GibbsBlock, Names, Shared, check_owned
 

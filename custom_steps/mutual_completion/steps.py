@@ -1,53 +1,52 @@
 r"""Gibbs steps of `MutualKernelCompletion`: missing blocks given M, and M given completed kernels.
 
-I-step, kernel by kernel, with s and nu known or drawn first. This is Kato & Rivero (2017), eq (40),
-for a Wishart matrix instead of one normal vector:
+I-step, kernel by kernel. This is Kato & Rivero (2017), eq (40), for a Wishart matrix instead of one
+normal vector:
 
 .. math::
 
     Q_{hv} &\sim \mathrm{MN}(B' Q_{vv}, C, Q_{vv}), \qquad B = M_{vv}^{-1} M_{vh}, \quad
-        C = \tfrac{s}{\nu} (M_{hh} - M_{hv} B) \\
+        C = \tfrac{1}{\nu} (M_{hh} - M_{hv} B) \\
     Q_{hh\cdot v} &\sim \mathrm{W}(\nu - n, C)
 
-Scales and degrees of freedom are drawn with the missing blocks integrated out. The missing blocks
-must be redrawn immediately afterwards, so one step owns them all. P-step:
+P-step:
 
 .. math::
 
     M \sim \mathrm{IW}(\lambda' + \ell + 1 + \textstyle\sum_k \nu_k,\
-        \lambda' I + \sum_k \tfrac{\nu_k}{s_k} Q^{(k)})
+        \lambda' I + \sum_k \nu_k Q^{(k)})
 
-Both steps can be overrelaxed (`overrelaxation`): Q_hv and M then depend on their old values, while
-Q_hh.v is drawn independently. With few degrees of freedom Q_hh.v is nearly a quadratic form of its
-noise, so that noise of opposite sign gives much the same matrix.
+Both steps are overrelaxed (Adler 1981, Neal 1998): normal noise z is replaced by
+:math:`\alpha z + \sqrt{1 - \alpha^2}\,\xi` for new normal :math:`\xi`, which leaves its law
+invariant. With negative :math:`\alpha` a variable moves to the opposite side of its conditional, so
+that the chain crosses the posterior in a directed way instead of by a random walk. Q_hv and M then
+depend on their old values, while Q_hh.v is drawn independently: with few degrees of freedom it is
+nearly a quadratic form of its noise, so that noise of opposite sign gives much the same matrix.
 
 M and Q_hh.v are drawn as Cholesky factors and stay in the packed form of `PositiveDefinite`, the
 lower triangle of the factor by rows with the logarithms of its diagonal.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, Unpack
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from pytensor.tensor import TensorVariable
 from scipy.linalg import blas, cholesky
 
 from ...models.completion.incomplete import IncompleteKernel, half_of_visible
 from ...models.mutual_kernel_completion import MutualKernelCompletion
-from ...numerics.matrix_draws import Bartlett
 from ...numerics.packed_factor import triangle
-from ...validation import argument_error
-from ..block import GibbsBlock, Names, Shared, check_owned
-from ..moves.overrelaxation import fresh_share, overrelaxed_bartlett
-from .degrees_of_freedom import ModelMatrix, VisibleBlock, draw_excess, draw_scales
+from ...numerics.wishart import Bartlett
+from ..block import GibbsBlock, Names, check_owned
 
 __all__ = ["MutualImputation", "MutualPosterior"]
 
 type Array = npt.NDArray[np.float64]
 
-#: Correlation of the noise from sweep to sweep.
+#: Correlation of the noise from sweep to sweep, and the factor of the new noise.
 ALPHA = -0.9
+FRESH = np.sqrt(1 - ALPHA**2)
 # Number of first sweeps without overrelaxation: the noise of a chain's first point may be far from
 # normal.
 FRESH_SWEEPS = 10
@@ -71,73 +70,38 @@ class Known(NamedTuple):
         """Factorise the visible block. O(n^3)."""
         return cls(kernel, cholesky(kernel.values.T, lower=True, check_finite=False))
 
-    def visible_factor(self, M: Array) -> Array:
-        """Lower Cholesky factor of M_vv (n, n). O(n^3 / 3)."""
-        visible = self.kernel.visible
-        block = M[visible].take(visible, axis=1).T
-        return cholesky(block, lower=True, overwrite_a=True, check_finite=False)
-
-
-class Start(NamedTuple):
-    """Old values for an overrelaxed I-step: Q_hv (m, n), and its nu and scale."""
-
-    hv: Array
-    nu: float
-    scale: float
-
 
 def impute(
-    known: Known,
-    M: Array,
-    C: Array,
-    nu: float,
-    scale: float,
-    rng: np.random.Generator,
-    *,
-    alpha: float = 0.0,
-    start: Start | None = None,
+    known: Known, M: Array, nu: float, rng: np.random.Generator, *, start: Array | None = None
 ) -> Missing:
-    r"""I-step of one kernel: its missing blocks given M. O(4 n^2 m + 3 n m^2 + m^3).
+    r"""I-step of one kernel: its missing blocks given M (l, l). O(n^3 / 3 + 4 n^2 m + 3 n m^2).
 
-    For a kernel without visible objects, the Schur complement is Q ~ W(nu, scale M / nu).
+    For a kernel without visible objects, the Schur complement is Q ~ W(nu, M / nu).
 
-    With R and L the lower Cholesky factors of :math:`M_{hh} - M_{hv} B` and of :math:`Q_{vv}`,
-    :math:`Q_{hv} = B' Q_{vv} + \sqrt{s / \nu}\, R Z L'`. The noise Z has the same distribution for
-    all s and nu, so it can be overrelaxed when they change.
-
-    Parameters
-    ----------
-    known : Known
-    M : array (l, l)
-    C : array (n, n)
-        Lower Cholesky factor of M_vv.
-    nu, scale : float
-    rng : numpy.random.Generator
-    alpha : float, default=0
-        Correlation of Z with the noise of the start, if given.
-    start : Start, optional
+    With R and L the lower Cholesky factors of :math:`(M_{hh} - M_{hv} B) / \nu` and of
+    :math:`Q_{vv}`, :math:`Q_{hv} = B' Q_{vv} + R Z L'`. The noise Z is overrelaxed from that of the
+    old Q_hv (m, n), if given as `start`.
     """
     visible, hidden = known.kernel.visible, known.kernel.hidden
     n, m = len(visible), len(hidden)
     rows = M[hidden]
     schur, hv = rows.take(hidden, axis=1).T, np.empty((m, 0))
     if n:
+        block = M[visible].take(visible, axis=1).T
+        C = cholesky(block, lower=True, overwrite_a=True, check_finite=False)
         H = blas.dtrsm(1.0, C, rows.take(visible, axis=1).T, lower=1, overwrite_b=1)
         schur = blas.dsyrk(-1.0, H, beta=1.0, c=schur, trans=1, lower=1, overwrite_c=1)
     R = cholesky(schur, lower=True, overwrite_a=True, check_finite=False)
-    R *= np.sqrt(scale / nu)
+    R /= np.sqrt(nu)
     if n:
         B = blas.dtrsm(1.0, C, H, lower=1, trans_a=1, overwrite_b=1)
-        kept, fresh = 0.0, 1.0
-        if start is not None:
-            kept = alpha * np.sqrt(scale / nu / (start.scale / start.nu))
-            fresh = fresh_share(alpha)
+        kept, fresh = (0.0, 1.0) if start is None else (ALPHA, FRESH)
         vh = blas.dtrmm(1.0 - kept, known.root, B, lower=1, trans_a=1, overwrite_b=1)
         noise = rng.standard_normal((m, n)).T
         vh += blas.dtrmm(fresh, R, noise, lower=1, side=1, trans_a=1, overwrite_b=1)
         hv = blas.dtrmm(1.0, known.root, vh, lower=1, overwrite_b=1).T
         if start is not None:
-            hv += kept * start.hv
+            hv += kept * start
     return Missing(hv, blas.dtrmm(1.0, R, Bartlett.draw(nu - n, m, rng).a, lower=1))
 
 
@@ -151,57 +115,32 @@ def missing_square(known: Known, missing: Missing) -> Array:
 
 
 def draw_model_matrix(
-    half: Array,
-    df: float,
-    rng: np.random.Generator,
-    *,
-    alpha: float = 0.0,
-    start: Array | None = None,
+    half: Array, df: float, rng: np.random.Generator, *, start: Array | None = None
 ) -> Array:
     """P-step: lower Cholesky factor of M ~ InverseWishart(df, half + half'). O(l^3).
 
     AA' ~ Wishart(df, I) with upper triangular A is Bartlett's factor with rows and columns
     reversed. So the factor R A^-T of the draw R A^-T A^-1 R' is lower triangular, as R is, without
-    a second factorisation.
-
-    Parameters
-    ----------
-    half : array (l, l)
-    df : float
-    rng : numpy.random.Generator
-    alpha : float, default=0
-        Correlation of A, without its diagonal, with that of the start, if given.
-    start : array (l, l), optional
-        Lower Cholesky factor of the old M.
+    a second factorisation. The entries of A off its diagonal are overrelaxed from those of the old
+    M, if its lower Cholesky factor is given as `start`. (The diagonal is not normal, and
+    overrelaxing its normal scores did not improve mixing.)
     """
     R = cholesky((half + half.T).T, lower=True, overwrite_a=True, check_finite=False)
-    if start is None:
-        noise = Bartlett.draw(df, len(half), rng)
-    else:
+    noise = Bartlett.draw(df, len(half), rng).a
+    if start is not None:
         # A of the old M, from L = R A^-T.
-        A = blas.dtrsm(1.0, start.T, R, lower=0, trans_a=1).T
-        noise = overrelaxed_bartlett(A[::-1, ::-1], df, alpha, rng)
-    return blas.dtrsm(1.0, noise.a[::-1, ::-1], R, side=1, lower=0, trans_a=1)
+        old = blas.dtrsm(1.0, start.T, R, lower=0, trans_a=1).T[::-1, ::-1]
+        below = ALPHA * np.tril(old, -1) + FRESH * np.tril(noise, -1)
+        noise = below + np.diag(np.diagonal(noise))
+    return blas.dtrsm(1.0, noise[::-1, ::-1], R, side=1, lower=0, trans_a=1)
 
 
 class _MutualStep(GibbsBlock):
-    """Base class of both steps."""
+    """Base class of both steps; `tuning` is the number of sweeps made, up to `FRESH_SWEEPS`."""
 
     stats_dtypes_shapes: ClassVar[dict[str, Any]] = {}
     declarations = (MutualKernelCompletion,)
     owns_M: ClassVar[bool]
-
-    def __init__(
-        self,
-        vars: Sequence[TensorVariable | str] | None = None,
-        *,
-        alpha: float = ALPHA,
-        **shared: Unpack[Shared],
-    ):
-        if not -1 < alpha < 1:
-            raise argument_error("alpha", type(self).__name__, "between -1 and 1", repr(alpha))
-        self._alpha = alpha
-        super().__init__(vars, **shared)
 
     def prepare(self, model: Any, given: Names | None) -> tuple[Names, Names]:
         owner = type(self).__name__
@@ -209,7 +148,7 @@ class _MutualStep(GibbsBlock):
             raise ValueError(f"{owner} needs a model that is not collapsed.")
         problem = model.problem
         blocks = [f"{block}_{k.name}" for k in problem.kernels for block in ("Qhv", "Qhh_v")]
-        latent = [name for name in (*blocks, "s", "excess") if name in model.named_vars]
+        latent = [name for name in blocks if name in model.named_vars]
         owns, reads = (["M"], latent) if self.owns_M else (latent, ["M"])
         check_owned(given, owns, owner)
         factors = [name for name in latent if name.startswith("Qhh_v_")]
@@ -219,50 +158,18 @@ class _MutualStep(GibbsBlock):
         return owns, reads
 
     def initial_tuning(self) -> int:
-        """Return the number of sweeps made, which is counted up to `FRESH_SWEEPS`."""
         return 0
 
-    def _next_alpha(self) -> float:
-        """Correlation of the noise in the next sweep."""
-        if self.tuning < FRESH_SWEEPS:
-            self.tuning += 1
-            return 0.0
-        return self._alpha
-
-    def _freedom(self, values: Mapping[str, Array]) -> Array:
-        """Degrees of freedom (kernel,)."""
-        if self._problem.nu is not None:
-            return self._problem.nu
-        return self._problem.n_objects - 1 + values["excess"]
-
-    def _scales(self, values: Mapping[str, Array]) -> Array:
-        """Scales (kernel,), ones if they are not learned."""
-        return np.ones(len(self._known)) if self._problem.spread is None else values["s"]
+    def _is_overrelaxed(self) -> bool:
+        """Whether the next sweep is."""
+        self.tuning = min(self.tuning + 1, FRESH_SWEEPS + 1)
+        return self.tuning > FRESH_SWEEPS
 
 
 class MutualImputation(_MutualStep):
     """I-step: redraws the missing blocks of the kernels given M.
 
     The model's kernels are read at construction: make a new step after ``pm.set_data``.
-
-    Parameters
-    ----------
-    vars : sequence of TensorVariable, optional
-        Qhv_k and Qhh_v_k of every incomplete kernel, and s and excess if the model has them.
-    alpha : float, default=-0.9
-        Correlation of the noise of Q_hv, and of M in `MutualPosterior`, with that of the previous
-        sweep. A negative correlation (overrelaxation) lets the chain cross the posterior in a
-        directed way instead of by a random walk. 0 draws independently of the old values, as a
-        chain's first sweeps always do.
-    **shared
-        model, rng and blocked: see `GibbsBlock`.
-
-    Raises
-    ------
-    TypeError
-        For another model.
-    ValueError
-        For a collapsed model, other variables, and an alpha outside (-1, 1).
     """
 
     name = "mutual_imputation"
@@ -271,69 +178,26 @@ class MutualImputation(_MutualStep):
     def sweep(
         self, values: Mapping[str, Array], rng: np.random.Generator
     ) -> tuple[Mapping[str, Array], dict[str, Any]]:
-        """Redraw scales and degrees of freedom, then the missing blocks."""
+        """Redraw the missing blocks."""
         L = triangle(self._problem.n_objects).unpack(values["M"])
-        M = L @ L.T
-        factors = [known.visible_factor(M) for known in self._known]
-        drawn = self._draw_parameters(values, L, factors, rng)
-        both = {**values, **drawn}
-        alpha, old_nu, old_scales = self._next_alpha(), self._freedom(values), self._scales(values)
-        nu, scales = self._freedom(both), self._scales(both)
-        for k, (known, C) in enumerate(zip(self._known, factors, strict=True)):
-            kernel, start = known.kernel, None
+        M, drawn = L @ L.T, {}
+        overrelaxed = self._is_overrelaxed()
+        for known, nu in zip(self._known, self._problem.nu, strict=True):
+            kernel = known.kernel
             if not len(kernel.hidden):
                 continue
-            if alpha and len(kernel.visible):
-                start = Start(values[f"Qhv_{kernel.name}"], old_nu[k], old_scales[k])
-            missing = impute(known, M, C, nu[k], scales[k], rng, alpha=alpha, start=start)
+            start = values.get(f"Qhv_{kernel.name}") if overrelaxed else None
+            missing = impute(known, M, nu, rng, start=start)
             if len(kernel.visible):
                 drawn[f"Qhv_{kernel.name}"] = missing.hv
             drawn[f"Qhh_v_{kernel.name}"] = triangle(len(kernel.hidden)).pack(missing.factor)
         return drawn, {}
-
-    def _draw_parameters(
-        self,
-        values: Mapping[str, Array],
-        L: Array,
-        factors: Sequence[Array],
-        rng: np.random.Generator,
-    ) -> dict[str, Array]:
-        """Redraw those of the degrees of freedom and scales that are free, by name."""
-        problem = self._problem
-        drawn: dict[str, Array] = {}
-        if problem.nu is not None and problem.spread is None:
-            return drawn
-        pairs = zip(self._known, factors, strict=True)
-        blocks = [VisibleBlock.of(known.root, C) for known, C in pairs]
-        if problem.nu is None:
-            M, s = ModelMatrix.of(L), self._scales(values)
-            drawn["excess"] = draw_excess(problem, blocks, M, values["excess"], s, rng)
-        if problem.spread is not None:
-            nu = self._freedom({**values, **drawn})
-            drawn["s"] = draw_scales(problem.spread, blocks, nu, rng)
-        return drawn
 
 
 class MutualPosterior(_MutualStep):
     """P-step: redraws M given the completed kernels.
 
     The model's kernels are read at construction: make a new step after ``pm.set_data``.
-
-    Parameters
-    ----------
-    vars : sequence of TensorVariable, optional
-        M.
-    alpha : float, default=-0.9
-        Correlation of the noise of M with that of the previous sweep: see `MutualImputation`.
-    **shared
-        model, rng and blocked: see `GibbsBlock`.
-
-    Raises
-    ------
-    TypeError
-        For another model.
-    ValueError
-        For a collapsed model, other variables, and an alpha outside (-1, 1).
 
     Examples
     --------
@@ -349,10 +213,9 @@ class MutualPosterior(_MutualStep):
     ) -> tuple[Mapping[str, Array], dict[str, Any]]:
         """Redraw M."""
         problem = self._problem
-        n, nu = problem.n_objects, self._freedom(values)
-        strength, weights = problem.strength(nu), nu / self._scales(values)
-        half = half_of_visible(problem.kernels, weights, n, strength)
-        for known, weight in zip(self._known, weights, strict=True):
+        n, nu, strength = problem.n_objects, problem.nu, problem.strength
+        half = half_of_visible(problem.kernels, nu, n, strength)
+        for known, weight in zip(self._known, nu, strict=True):
             kernel = known.kernel
             if len(kernel.hidden):
                 packed = values[f"Qhh_v_{kernel.name}"]
@@ -360,8 +223,7 @@ class MutualPosterior(_MutualStep):
                 hv = values.get(f"Qhv_{kernel.name}", np.empty((len(kernel.hidden), 0)))
                 hh = missing_square(known, Missing(hv, factor))
                 kernel.add_missing(half, hv, hh, weight)
-        alpha, layout = self._next_alpha(), triangle(n)
-        start = layout.unpack(values["M"]) if alpha else None
+        layout = triangle(n)
+        start = layout.unpack(values["M"]) if self._is_overrelaxed() else None
         df = strength + n + 1 + nu.sum()
-        L = draw_model_matrix(half, df, rng, alpha=alpha, start=start)
-        return {"M": layout.pack(L)}, {}
+        return {"M": layout.pack(draw_model_matrix(half, df, rng, start=start))}, {}

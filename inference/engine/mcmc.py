@@ -261,11 +261,6 @@ class Gibbs(PaperEngine[Sequence[Any]]):
         Paper's scheme of `MultinomialProbit`: each state costs C Cholesky factorisations; chains of
         hundreds of objects rarely leave a selection: compare several chains, and VB. Composite
         kernels: each new state costs one factorisation. Default: 6; 2 for composite kernels.
-    alpha : float, optional
-        `MutualKernelCompletion`: correlation of the noise of the missing blocks, and of M, with
-        that of the previous sweep, between -1 and 1. A negative correlation (overrelaxation) lets
-        the chain cross the posterior in a directed way instead of by a random walk. 0 draws
-        independently of the old values, as a chain's first sweeps always do. Default: -0.9.
     p_step : {"joint", "inverse-wishart"}, optional
         `WishartCompletion` and `WishartKernelMixture`: how Sigma is drawn, block by block
         (O(n1^3 + n2 n1^2), cheaper), or the whole matrix at once (O(n^3)). Both give the same
@@ -299,7 +294,6 @@ class Gibbs(PaperEngine[Sequence[Any]]):
     moves: CountOrZero | None = None
     marginal_moves: CountOrZero | None = None
     block: Count | None = None
-    alpha: float | None = None
     p_step: Literal["joint", "inverse-wishart"] | None = None
     variant: Literal["TW1", "TW2"] | None = None
 

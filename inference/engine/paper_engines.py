@@ -8,7 +8,6 @@ from enum import Enum
 from typing import Any, ClassVar, Final, Literal, override
 
 import numpy as np
-import numpy.typing as npt
 import pymc as pm
 from xarray import DataTree
 
@@ -181,15 +180,13 @@ class EM(PaperEngine[PointOutput]):
         eta > n + 1. A mixture's matched eta is larger than n + 1 when all eta_k are at least n + 1
         and at least two kernels have positive weights. The papers stop after 100 iterations, often
         far from the limit. Default: 100; 2,000 for `MutualKernelCompletion`.
-    start : {"prior", "mean", "zero"} or array_like (n, n), optional
-        `WishartCompletion` and `WishartKernelMixture`: Sigma at the start. "prior" (the default) is
-        Theta / eta, the paper's C = eta Theta^-1. Otherwise any positive definite matrix, training
-        objects first. `MutualKernelCompletion`: missing entries at the start. "mean" (the default)
-        is the mean of the kernel's visible entries, "zero" is the paper's. Zeros need many more
-        iterations and can end in a saddle point: objects that no kernel relates stay unrelated.
+    start : {"mean", "zero"}, optional
+        `MutualKernelCompletion`: missing entries at the start. "mean" (the default) is the mean of
+        the kernel's visible entries, "zero" is the paper's. Zeros need many more iterations and can
+        end in a saddle point: objects that no kernel relates stay unrelated.
     tolerance : float, optional
-        `WishartCompletion` and `WishartKernelMixture`: largest distance of K21 and K22.1 from their
-        limits, relative to the limits' norms, at which the point counts as converged.
+        `WishartCompletion` and `WishartKernelMixture`: largest distance of K22.1 from its limit,
+        relative to the limit's norm, at which the point counts as converged.
         `MutualKernelCompletion`: the iterations end when the norm of the natural gradient of the
         objective, divided by its norm at the identity and by lambda's curvature, is at most this:
         about the relative distance of M from the mode in its flattest direction. Default: 1e-6;
@@ -213,7 +210,7 @@ class EM(PaperEngine[PointOutput]):
     limits: ClassVar[str] = "no uncertainty"
 
     max_iterations: Count | Literal[Default.DEFAULT] | None = DEFAULT
-    start: Literal["prior", "mean", "zero"] | npt.ArrayLike | None = None
+    start: Literal["mean", "zero"] | None = None
     tolerance: Positive | None = None
     memory: CountOrZero | None = None
 

@@ -4,40 +4,23 @@ from ...models.diagonal_wishart_completion import DiagonalWishartCompletion
 from ...models.wishart_completion import WishartCompletion
 from ...models.wishart_kernel_mixture import WishartKernelMixture
 from ..engine.paper import Algorithm, Paper
-from . import em, vb
-from .diagonal_exact import (
-    evidence_of_diagonal_completion,
-    log_lambda,
-    sample_diagonal_completion,
-)
-from .diagonal_gibbs import diagonal_wishart_completion_steps
+from .diagonal_exact import evidence_of_diagonal_completion, sample_diagonal_completion
 from .diagonal_vb import fit_diagonal_wishart_completion
-from .em import completion_by_em
+from .em import completion_by_em, without_mode
 from .exact import evidence_of_completion, sample_completion
-from .gibbs import completion_steps
+from .gibbs import completion_steps, diagonal_completion_steps
 from .predict import completed_labels
-from .weight_objectives import OBJECTIVES, leave_one_out_rows
+from .vb import completion_by_vb
+from .weights import OBJECTIVES, leave_one_out_rows
 
-__all__ = [
-    "DIAGONAL_WISHART",
-    "MIXTURE",
-    "OBJECTIVES",
-    "WISHART",
-    "completion_by_em",
-    "completion_steps",
-    "diagonal_wishart_completion_steps",
-    "leave_one_out_rows",
-    "log_lambda",
-    "sample_completion",
-    "sample_diagonal_completion",
-]
+__all__ = ["DIAGONAL_WISHART", "MIXTURE", "OBJECTIVES", "WISHART", "leave_one_out_rows"]
 
 WISHART = Paper(
     WishartCompletion,
     exact=Algorithm(sample_completion),
     gibbs=Algorithm(completion_steps),
-    vb=Algorithm(vb.completion_by_vb),
-    em=Algorithm(em.completion_by_em, unless=em.without_mode),
+    vb=Algorithm(completion_by_vb),
+    em=Algorithm(completion_by_em, unless=without_mode),
     predict=completed_labels,
     log_evidence=evidence_of_completion,
 )
@@ -46,8 +29,8 @@ MIXTURE = Paper(
     WishartKernelMixture,
     exact=Algorithm(sample_completion, unless=WishartKernelMixture.not_conjugate),
     gibbs=Algorithm(completion_steps, unless=WishartKernelMixture.not_conjugate),
-    vb=Algorithm(vb.completion_by_vb, unless=WishartKernelMixture.not_conjugate),
-    em=Algorithm(em.completion_by_em, unless=em.without_match_or_mode),
+    vb=Algorithm(completion_by_vb, unless=WishartKernelMixture.not_conjugate),
+    em=Algorithm(completion_by_em, unless=without_mode),
     predict=completed_labels,
     log_evidence=evidence_of_completion,
 )
@@ -55,7 +38,7 @@ MIXTURE = Paper(
 DIAGONAL_WISHART = Paper(
     DiagonalWishartCompletion,
     exact=Algorithm(sample_diagonal_completion),
-    gibbs=Algorithm(diagonal_wishart_completion_steps),
+    gibbs=Algorithm(diagonal_completion_steps),
     vb=Algorithm(fit_diagonal_wishart_completion),
     predict=completed_labels,
     log_evidence=evidence_of_diagonal_completion,

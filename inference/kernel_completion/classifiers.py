@@ -1,4 +1,4 @@
-"""Classification from a kernel matrix alone: nearest mean, nearest neighbour, Fisher discriminant.
+"""Classification from a kernel matrix alone: nearest mean and nearest neighbour.
 
 The classifiers follow scikit-learn: ``fit(K11, labels)``, then ``predict(K21)``, where K11 is the
 kernel among n1 training objects and K21 the kernel between n2 new objects (rows) and the training
@@ -6,16 +6,12 @@ objects (columns). The input is tagged as pairwise, so that cross-validation spl
 columns.
 
 The classifiers do not need K22: a new object's similarity to itself adds the same number to its
-distances to all classes. K21 may have leading dimensions (chain, draw), which the outputs keep;
-`class_frequencies` turns the labels of many draws into frequencies.
-
-scikit-learn's ``SVC(kernel="precomputed")`` takes the same K11 and K21.
+distances to all classes. K21 may have leading dimensions (chain, draw), which the outputs keep.
 
 References
 ----------
 Zhang, Yeung and Kwok (2003), Probabilistic kernel matrix learning with a mixture model of kernels,
-section 5.3: KNNC and KNMC. Baudat and Anouar (2000), Generalized discriminant analysis using a
-kernel approach.
+section 5.3: KNNC and KNMC.
 """
 
 from abc import abstractmethod
@@ -24,7 +20,6 @@ from typing import Any, Self, override
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
-from scipy.linalg import LinAlgError, cho_factor, cho_solve, eigh
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
@@ -33,38 +28,21 @@ from ...validation import (
     argument_error,
     check_finite,
     check_labels,
-    check_positive,
     check_square_symmetric,
     check_undated,
     check_unmasked,
 )
 
-__all__ = [
-    "KernelFisherDiscriminant",
-    "KernelNearestMean",
-    "KernelNearestNeighbour",
-    "class_frequencies",
-]
+__all__ = ["KernelClassifier", "KernelNearestMean", "KernelNearestNeighbour"]
 
 
-class _KernelClassifier(ClassifierMixin, BaseEstimator):
+class KernelClassifier(ClassifierMixin, BaseEstimator):
     """Input validation and labels; a subclass learns from a kernel and scores the classes."""
 
     def fit(self, K11: ArrayLike, labels: ArrayLike) -> Self:
-        """Learn from the training kernel.
+        """Learn from a symmetric kernel (n1, n1) and labels (n1,) of at least two classes.
 
-        Parameters
-        ----------
-        K11 : array-like or DataFrame of shape (n1, n1)
-            Symmetric kernel.
-        labels : array-like or Series of shape (n1,)
-            Labels of at least two classes. A Series is aligned by ids if K11 has ids, too.
-
-        Raises
-        ------
-        ValueError
-            For a kernel that is not square, symmetric and finite, and for labels of another length,
-            of a single class, or missing.
+        A Series of labels is aligned by ids if K11 has ids, too.
         """
         owner = type(self).__name__
         K11, self._ids = labelled_gram(K11, "K11", owner)
@@ -81,16 +59,9 @@ class _KernelClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def decision_function(self, K21: ArrayLike) -> NDArray:
-        """Score of every class; the nearest class has the largest score.
+        """Score (..., n2, C) of every class; the nearest class has the largest score.
 
-        Parameters
-        ----------
-        K21 : array-like of shape (..., n2, n1), or DataFrame
-            Columns of a DataFrame are aligned by the ids of K11.
-
-        Returns
-        -------
-        ndarray of shape (..., n2, C)
+        Columns of a DataFrame (n2, n1) are aligned by the ids of K11.
         """
         check_is_fitted(self)
         owner = type(self).__name__
@@ -127,20 +98,13 @@ class _KernelClassifier(ClassifierMixin, BaseEstimator):
     def _score(self, K21: NDArray) -> NDArray: ...
 
 
-class KernelNearestMean(_KernelClassifier):
+class KernelNearestMean(KernelClassifier):
     """Nearest class mean in feature space (KNM, KNMC).
 
     The squared distance of object x to the mean of class c with members j, minus k(x, x), is
     ``mean_jl K11[j, l] - 2 mean_j K21[x, j]`` (eq 15 of the mixture model). It is linear in K21, so
-    that the scores of a mean kernel are the mean of the scores.
-
-    Attributes
-    ----------
-    classes_ : ndarray of shape (C,)
-
-    Notes
-    -----
-    `fit` costs O(n1^2), prediction O(n2 n1 C).
+    that the scores of a mean kernel are the mean of the scores. `fit` costs O(n1^2), prediction
+    O(n2 n1 C).
     """
 
     @override
@@ -154,19 +118,11 @@ class KernelNearestMean(_KernelClassifier):
         return 2.0 * (K21 @ self._average) - self._norms
 
 
-class KernelNearestNeighbour(_KernelClassifier):
+class KernelNearestNeighbour(KernelClassifier):
     """Class of the nearest training object in feature space (KNNC).
 
     The squared distance of x to training object j, minus k(x, x), is ``K11[j, j] - 2 K21[x, j]``
-    (Figure 4 of the mixture model, where all K11[j, j] are equal).
-
-    Attributes
-    ----------
-    classes_ : ndarray of shape (C,)
-
-    Notes
-    -----
-    `fit` costs O(n1), prediction O(n2 n1).
+    (Figure 4 of the mixture model, where all K11[j, j] are equal). Prediction costs O(n2 n1).
     """
 
     @override
@@ -180,89 +136,3 @@ class KernelNearestNeighbour(_KernelClassifier):
     def _score(self, K21: NDArray) -> NDArray:
         nearness = 2.0 * K21[..., self._order] - self._norms
         return np.maximum.reduceat(nearness, self._starts, axis=-1)
-
-
-class KernelFisherDiscriminant(_KernelClassifier):
-    """Regularised Fisher discriminant in feature space (KFDA), with the nearest mean on its axes.
-
-    The axes maximise the scatter between classes relative to the scatter within classes plus
-    ``ridge`` times the identity of feature space. At most C - 1 axes have scatter between classes.
-    Each axis is scaled to unit regularised scatter within classes, so that distances are
-    Mahalanobis distances.
-
-    Parameters
-    ----------
-    ridge : float, default=1e-3
-        Ridge on the scale of the kernel: scatters are divided by n1.
-
-    Attributes
-    ----------
-    classes_ : ndarray of shape (C,)
-
-    Notes
-    -----
-    Scatter within classes and total scatter give the same axes, so `fit` needs one Cholesky
-    factorisation of the centred kernel plus ``n1 ridge I`` and an eigenproblem of size C:
-    O(n1^3 / 3 + n1^2 C). Prediction costs O(n2 n1 C).
-    """
-
-    def __init__(self, ridge: float = 1e-3):
-        self.ridge = ridge
-
-    @override
-    def _learn(self, K11: NDArray, codes: NDArray) -> None:
-        owner = type(self).__name__
-        ridge = check_positive(self.ridge, "ridge", owner)
-        n1 = len(K11)
-        members = np.eye(len(self.classes_))[codes]
-        indicators = members / np.sqrt(members.sum(axis=0))
-        indicators -= indicators.mean(axis=0)
-        row_means = K11.mean(axis=0)
-        centred = K11 - row_means - row_means[:, None] + row_means.mean()
-        penalised = centred.copy()
-        penalised.flat[:: n1 + 1] += n1 * ridge
-        try:
-            factor = cho_factor(penalised, lower=True, overwrite_a=True, check_finite=False)
-        except LinAlgError:
-            raise argument_error(
-                "K11", owner, "positive semidefinite", f"a negative eigenvalue below -{n1 * ridge}"
-            ) from None
-        solved = cho_solve(factor, indicators, check_finite=False)
-        # Share of the total (regularised) scatter that lies between the classes, along each axis.
-        share, rotation = eigh(indicators.T @ centred @ solved)
-        keep = share > len(share) * np.finfo(float).eps
-        share, rotation = share[keep], rotation[:, keep]
-        axes = solved @ (rotation * np.sqrt(n1 / (share * (1.0 - share))))
-        # With centred coefficients, new rows need not be centred.
-        self._axes = axes - axes.mean(axis=0)
-        self._means = (members / members.sum(axis=0)).T @ (K11 @ self._axes)
-        self._norms = (self._means**2).sum(axis=1)
-
-    @override
-    def _score(self, K21: NDArray) -> NDArray:
-        return 2.0 * (K21 @ self._axes) @ self._means.T - self._norms
-
-
-def class_frequencies(labels: ArrayLike, classes: ArrayLike) -> NDArray:
-    """Frequency of each class among an object's labels by draw.
-
-    Parameters
-    ----------
-    labels : array-like of shape (..., n2)
-        Labels by draw, as `predict` returns them for K21 of shape (..., n2, n1).
-    classes : array-like of shape (C,)
-
-    Returns
-    -------
-    ndarray of shape (n2, C)
-        Rows sum to one when every label is among `classes`.
-
-    Notes
-    -----
-    Costs O(draws n2 C).
-    """
-    labels = np.asarray(labels)
-    return np.stack(
-        [(labels == c).reshape(-1, labels.shape[-1]).mean(axis=0) for c in np.asarray(classes)],
-        axis=-1,
-    )

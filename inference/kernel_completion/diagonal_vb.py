@@ -29,7 +29,7 @@ from scipy.special import gammaln
 
 from ...models.completion.diagonal_draws import log_constant_of_W11, moments_of_K
 from ...models.diagonal_wishart_completion import DiagonalWishartCompletion
-from ...numerics.matrix_draws import Bartlett
+from ...numerics.wishart import Bartlett
 from ...validation import Count, Positive
 from ..engine.engine import Run
 from ..engine.outputs import Moments, VariationalOutput
@@ -48,15 +48,7 @@ def fit_diagonal_wishart_completion(
 ) -> VariationalOutput:
     """Update q(delta) and q(lambda) in turn; `VB` explains the settings.
 
-    Parameters
-    ----------
-    model : DiagonalWishartCompletion
-    run : Run
-
-    Returns
-    -------
-    VariationalOutput
-        O(n1) an iteration; O(n^2) a draw, plus O(n2^3) unless W22.1 is diagonal.
+    O(n1) per iteration; O(n^2) per draw, plus O(n2^3) unless W22.1 is diagonal.
     """
     mean, bounds, converged = model.zeta / model.tau, [], False
     for _ in range(max_iterations):
@@ -78,18 +70,7 @@ def fit_diagonal_wishart_completion(
 
 @dataclass(frozen=True)
 class _Approximation:
-    """The approximate posterior q.
-
-    Attributes
-    ----------
-    model : DiagonalWishartCompletion
-    w : array (n1,)
-        Diagonal of W11.
-    lam_rate : float
-        Rate of q(lambda).
-    rates : array (n1,)
-        Rates of q(1/delta_j).
-    """
+    """The approximate posterior q: rates of q(lambda), and of q(1/delta_j) (n1,)."""
 
     model: DiagonalWishartCompletion
     w: Array

@@ -20,8 +20,7 @@ from scipy.linalg import cholesky
 
 from ...models.wishart_completion import CompletionParameters, WishartCompletion
 from ...models.wishart_kernel_mixture import WishartKernelMixture
-from ...numerics.completion_spectrum import Spectrum
-from ...numerics.matrix_draws import Bartlett, solve_right, stacked
+from ...numerics.wishart import Bartlett, Spectrum, solve_right, stacked
 from ..engine.engine import Run
 from ..engine.outputs import ExactOutput, Moments
 
@@ -39,16 +38,7 @@ type Array = npt.NDArray[np.float64]
 def sample_completion(model: WishartCompletion | WishartKernelMixture, run: Run) -> ExactOutput:
     """Independent draws of all blocks, moments of K21 and K22, and the evidence.
 
-    Parameters
-    ----------
-    model : WishartCompletion or WishartKernelMixture
-        A mixture with fixed weights and the inverse-Wishart prior.
-    run : Run
-
-    Returns
-    -------
-    ExactOutput
-        O(n^3) once and O(n^3) a draw, by matrix products and triangular solves.
+    O(n^3) once and O(n^3) per draw, by matrix products and triangular solves.
     """
     given = model.parameters
     spectrum = Spectrum.of(given.theta, given.K11)
@@ -94,10 +84,6 @@ def posterior_moments(given: CompletionParameters, spectrum: Spectrum) -> dict[s
 
     The mean of K22 and the standard deviation of K21 exist for eta > n2 + 1 (otherwise they are
     left out), the standard deviation of K22 for eta > n2 + 3.
-
-    Returns
-    -------
-    dict of str to (mean, sd or None)
     """
     n2 = given.n_test
     moments: dict[str, Moments] = {}

@@ -28,27 +28,12 @@ def completed_labels(
     labels: Any = None,
     rule: str = "nearest mean",
 ) -> Dataset:
-    """Labels of the test objects from the completed kernel.
+    """Labels of the test objects from moments or draws of K21; see `predict`.
 
-    Parameters
-    ----------
-    model : WishartCompletion, DiagonalWishartCompletion or WishartKernelMixture
-    result : DataTree
-        Result with the moments of K21, or with its draws.
-    kernels_new : None
-        Not used: the model contains its test objects.
-    keep_draws : bool, default=False
-        Also keep the label of every draw of K21.
-    labels, rule
-        See `predict`.
-
-    Returns
-    -------
-    Dataset
-        See `predict`.
+    `keep_draws` also keeps the label of every draw of K21.
     """
     # Imported here: scikit-learn takes half a second to import.
-    from .classifiers import KernelNearestMean, KernelNearestNeighbour, class_frequencies
+    from .classifiers import KernelNearestMean, KernelNearestNeighbour
 
     if kernels_new is not None:
         raise argument_error(
@@ -80,7 +65,8 @@ def completed_labels(
             )
         return predictions
     by_draw = classifier.predict(draws.values)
-    predictions["probability"] = (("test", "class"), class_frequencies(by_draw, classes))
+    shares = [(by_draw == one).mean(axis=(0, 1)) for one in classes]
+    predictions["probability"] = (("test", "class"), np.stack(shares, axis=-1))
     if keep_draws:
         predictions["label_draws"] = (("chain", "draw", "test"), by_draw)
     return predictions

@@ -28,8 +28,7 @@ from scipy.special import multigammaln, psi
 
 from ...models.wishart_completion import CompletionParameters, WishartCompletion
 from ...models.wishart_kernel_mixture import WishartKernelMixture
-from ...numerics.completion_spectrum import Spectrum
-from ...numerics.matrix_draws import Bartlett, log_det_of_factor, solve_right, stacked
+from ...numerics.wishart import Bartlett, Spectrum, log_det_of_factor, solve_right, stacked
 from ..engine.engine import Run
 from ..engine.outputs import Moments, VariationalOutput
 
@@ -41,19 +40,7 @@ type Array = npt.NDArray[np.float64]
 def completion_by_vb(
     model: WishartCompletion | WishartKernelMixture, run: Run
 ) -> VariationalOutput:
-    """Compute the mean field's fixed point in closed form.
-
-    Parameters
-    ----------
-    model : WishartCompletion or WishartKernelMixture
-        A mixture with fixed weights and the inverse-Wishart prior.
-    run : Run
-
-    Returns
-    -------
-    VariationalOutput
-        The bound's history has one entry. O(n^3), and O(n^3) a draw.
-    """
+    """Compute the mean field's fixed point in closed form. O(n^3), and O(n^3) per draw."""
     given = model.parameters
     q = _Approximation.of(given)
     return VariationalOutput(
@@ -70,15 +57,8 @@ def completion_by_vb(
 class _Approximation:
     """The approximate posterior q.
 
-    Attributes
-    ----------
-    spectrum : Spectrum
-    total_factor : array (n1, n1)
-        Lower Cholesky factor of K11 + Theta11.
-    r, eta : float
-        Degrees of freedom of K and Sigma.
-    shrinkage : float
-        The number S / Theta22.1.
+    `total_factor` (n1, n1) is the lower Cholesky factor of K11 + Theta11, and `shrinkage` the
+    number S / Theta22.1.
     """
 
     spectrum: Spectrum

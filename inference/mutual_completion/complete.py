@@ -1,13 +1,13 @@
 """Completion of kernels with missing rows, with draws that classifiers and regressions take."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
+import xarray as xr
 from numpy.typing import NDArray
 
-from ...models.completion.incomplete import IncompleteKernels
-from ...models.completion.mutual_blocks import GammaExcess
+from ...models.completion.incomplete import IncompleteKernel, IncompleteKernels
 from ...models.kernels.completed import CompletedKernels
 from ...models.kernels.labels import counts_rows
 from ...models.kernels.normalization import NORMALIZATIONS
@@ -16,13 +16,57 @@ from ...validation import Count, argument_error, check_arguments, check_name
 from ..engine.fit import fit
 from ..engine.moments import EachDraw
 from ..engine.predict import predict
-from .imputation import METHODS
 
-__all__ = ["complete_kernels"]
+__all__ = ["complete_kernels", "impute_kernels"]
+
+type Drawn = tuple[NDArray, NDArray | None, NDArray]
 
 OWNER = "complete_kernels"
 #: Sweeps of Gibbs between two draws that are kept.
 THIN = 25
+
+METHODS: dict[str, Callable[[IncompleteKernel], NDArray]] = {
+    "zero": IncompleteKernel.with_zeros,
+    "mean": IncompleteKernel.with_means,
+}
+
+
+def impute_kernels(
+    kernels: Any, visible: Any = None, *, method: Literal["zero", "mean"] = "mean"
+) -> xr.DataArray:
+    """Complete each kernel from its own visible entries.
+
+    Parameters
+    ----------
+    kernels, visible
+        As in `MutualKernelCompletion`.
+    method : {"zero", "mean"}, default="mean"
+        A missing object is the origin of feature space, or the mean of the visible objects
+        (appendix B of the paper).
+
+    Returns
+    -------
+    DataArray (kernel, obs, basis)
+        Positive semidefinite kernels of all objects, in the units given.
+
+    Raises
+    ------
+    ValueError
+        As in `MutualKernelCompletion`, for kernels without objects, and for an unknown method.
+
+    Notes
+    -----
+    O(K l^2), and O(K l^3) for the checks.
+
+    Examples
+    --------
+    >>> kz.completion.impute_kernels({"a": A, "b": B}, method="zero").sel(kernel="a")
+    """
+    owner = "impute_kernels"
+    check_name(method, METHODS, "method", owner)
+    given = IncompleteKernels.of(kernels, visible, owner=owner)
+    given.check_seen(owner)
+    return given.stacked([METHODS[method](kernel) for kernel in given.kernels])
 
 
 def complete_kernels(
@@ -63,15 +107,14 @@ def complete_kernels(
     random_seed : int, optional
     progressbar : bool, default=True
     model : mapping, optional
-        Arguments of `MutualKernelCompletion` besides the kernels: ``lam``, ``nu``, ``jitter``, ...
+        Arguments of `MutualKernelCompletion` besides the kernels: ``lam``, ``nu``, ``jitter``.
     **options
         Further arguments of `fit`: ``chains`` (here 2 by default), ``tune``, ...
 
     Returns
     -------
     CompletedKernels
-        One completion for a point or an imputation, and if no rows are missing and no parameter of
-        the model is learned.
+        One completion for a point or an imputation, and if no rows are missing.
 
     Raises
     ------
@@ -110,32 +153,26 @@ def complete_kernels(
         seen[kernel.visible, k] = True
     if method != "mutual" and not seen.all():
         stack = given.stacked([METHODS[method](kernel) for kernel in given.kernels])
-    given_model = dict(model or {})
-    learned = given_model.get("spread") is not None or isinstance(
-        given_model.get("nu"), GammaExcess
-    )
-    if method != "mutual" or (seen.all() and not learned):
+    if method != "mutual" or seen.all():
         return CompletedKernels(stack, stack.values[None], seen, None, steps)
     hidden = ~(seen.T[:, :, None] & seen.T[:, None, :])
     rows, columns = _canonical(stack["obs"].values), _canonical(stack["kernel"].values)
     holed = stack.where(~hidden).isel(kernel=columns, obs=rows, basis=rows)
-    declared = MutualKernelCompletion(holed, **given_model)
+    declared = MutualKernelCompletion(holed, **(model or {}))
     if declared.collapsed and engine != "em":
         raise argument_error(
             "model", OWNER, "not collapsed, unless the engine is 'em'", repr(model)
         )
     settings = {"random_seed": random_seed, "progressbar": progressbar, **options}
-    found = ENGINES[engine](declared, draws, thin, settings)
+    mean, sd, drawn = ENGINES[engine](declared, draws, thin, settings)
     back, names = np.argsort(rows), np.argsort(columns)
     place = np.ix_(names, back, back)
     return CompletedKernels(
-        stack.copy(data=found.mean[place]),
-        found.draws[:, names][:, :, back][:, :, :, back],
+        stack.copy(data=mean[place]),
+        drawn[:, names][:, :, back][:, :, :, back],
         seen,
-        None if found.sd is None else stack.copy(data=found.sd[place]),
+        None if sd is None else stack.copy(data=sd[place]),
         steps,
-        found.nu[:, names],
-        found.scales[:, names],
     )
 
 
@@ -144,43 +181,6 @@ def _canonical(labels: NDArray[Any]) -> NDArray[np.intp]:
     if counts_rows(labels):
         return np.arange(len(labels))
     return np.argsort([f"{type(label).__name__} {label}" for label in labels.tolist()])
-
-
-class Completed(NamedTuple):
-    """What an engine found.
-
-    Attributes
-    ----------
-    mean, sd : array (kernel, l, l)
-        Moments of the completed kernels; no sd for a point.
-    draws : array (completion, kernel, l, l)
-    nu, scales : array (completion, kernel)
-        Degrees of freedom and scales of the kernels in each draw.
-    """
-
-    mean: NDArray
-    sd: NDArray | None
-    draws: NDArray
-    nu: NDArray
-    scales: NDArray
-
-
-def _parameters(
-    model: MutualKernelCompletion, values: Mapping[str, Any]
-) -> tuple[NDArray, NDArray]:
-    """Degrees of freedom and scales (kernel,), from a draw of those that are learned."""
-    nu = model.problem.nu
-    ones = np.ones(len(model.coords["kernel"]))
-    return (
-        np.asarray(values["nu"]) if nu is None else nu,
-        np.asarray(values.get("s", ones)),
-    )
-
-
-def _learned(model: MutualKernelCompletion) -> list[str]:
-    """Names of the parameters that have draws."""
-    nu = [] if model.problem.nu is not None else ["nu"]
-    return nu if model.problem.spread is None else [*nu, "s"]
 
 
 def _whole(model: MutualKernelCompletion) -> NDArray:
@@ -196,21 +196,20 @@ def _incomplete(model: MutualKernelCompletion) -> dict[str, int]:
 
 def _by_gibbs(
     model: MutualKernelCompletion, draws: int, thin: int, settings: dict[str, Any]
-) -> Completed:
-    """Every `thin`-th draw of each chain, and the moments of all draws."""
+) -> Drawn:
+    """Moments of all draws, and every `thin`-th draw of each chain."""
     settings = {"chains": 2, "cores": 1, "tune": 500} | settings
-    chains, names, learned = settings["chains"], _incomplete(model), _learned(model)
+    chains, names = settings["chains"], _incomplete(model)
     each = -(-draws // chains)
-    kept: dict[int, list[tuple[NDArray, ...]]] = {chain: [] for chain in range(chains)}
+    kept: dict[int, list[NDArray]] = {chain: [] for chain in range(chains)}
 
     def keep(chain: int, values: Mapping[str, NDArray]) -> None:
         whole = _whole(model)
         for name, k in names.items():
             whole[k] = values[name][0]
-        own = {name: values[name][0] for name in learned}
-        kept[chain].append((whole, *_parameters(model, own)))
+        kept[chain].append(whole)
 
-    keeping = EachDraw(model, [*names, *learned], keep)
+    keeping = EachDraw(model, list(names), keep)
     counts = dict.fromkeys(kept, 0)
 
     def callback(trace: Any, draw: Any) -> None:
@@ -223,38 +222,29 @@ def _by_gibbs(
     found = predict(model, result)
     # In turns by chain, so that the first draws are of all chains.
     turns = [one for row in zip(*kept.values(), strict=False) for one in row][:draws]
-    return Completed(
-        found["kernel_mean"].to_numpy(),
-        found["kernel_sd"].to_numpy(),
-        *(np.stack(each) for each in zip(*turns, strict=True)),
-    )
+    return found["kernel_mean"].to_numpy(), found["kernel_sd"].to_numpy(), np.stack(turns)
 
 
 def _by_exact(
     model: MutualKernelCompletion, draws: int, thin: int, settings: dict[str, Any]
-) -> Completed:
-    """Independent draws."""
+) -> Drawn:
+    """Moments and independent draws."""
     names = _incomplete(model)
     result = fit(model, "exact", draws=draws, var_names=list(names), **settings)
     drawn = np.repeat(_whole(model)[None], draws, axis=0)
     for name, k in names.items():
         drawn[:, k] = result["posterior"][name].to_numpy()[0]
-    sd = drawn.std(0, ddof=1) if draws > 1 else None
-    same = [np.tile(values, (draws, 1)) for values in _parameters(model, {})]
-    return Completed(drawn.mean(0), sd, drawn, *same)
+    return drawn.mean(0), drawn.std(0, ddof=1) if draws > 1 else None, drawn
 
 
-def _by_em(
-    model: MutualKernelCompletion, draws: int, thin: int, settings: dict[str, Any]
-) -> Completed:
+def _by_em(model: MutualKernelCompletion, draws: int, thin: int, settings: dict[str, Any]) -> Drawn:
     """Return the mode, without uncertainty."""
-    result = fit(model, "em", **settings)
-    mean = predict(model, result)["kernel_mean"].to_numpy()
-    point = {name: result["point"][name].to_numpy() for name in _learned(model)}
-    return Completed(mean, None, mean[None], *(one[None] for one in _parameters(model, point)))
+    mean = predict(model, fit(model, "em", **settings))["kernel_mean"].to_numpy()
+    return mean, None, mean[None]
 
 
-ENGINES: dict[str, Callable[..., Completed]] = {
+#: Functions that return mean and sd (kernel, l, l) of the completed kernels, and their draws.
+ENGINES: dict[str, Callable[..., Drawn]] = {
     "gibbs": _by_gibbs,
     "exact": _by_exact,
     "em": _by_em,

@@ -27,7 +27,7 @@ import numpy.typing as npt
 from scipy.linalg import LinAlgError, blas
 
 from ...models.mutual_kernel_completion import CompletionProblem, MutualKernelCompletion
-from ...numerics.matrix_draws import log_det_of_factor
+from ...numerics.wishart import log_det_of_factor
 from ...validation import Count, CountOrZero, Positive, argument_error
 from ..engine.engine import Run
 from ..engine.outputs import PointOutput
@@ -47,19 +47,11 @@ LONGEST = 4.0
 
 
 class Minimum(NamedTuple):
-    """Final point of the search, and its history.
+    """Final point of the search, and the values of J (iteration,).
 
-    Attributes
-    ----------
-    last : Evaluation
-    objective : array (iteration,)
-        Values of J.
-    gradient : float
-        Norm of the gradient, in units of lambda's curvature.
-    evaluations : int
-    lost : bool
-        Whether the search ended because an EM step raised J without lowering the gradient, or gave
-        a matrix that is singular to rounding.
+    `gradient` is its norm in units of lambda's curvature. `lost` says that the search ended because
+    an EM step raised J without lowering the gradient, or gave a matrix that is singular to
+    rounding.
     """
 
     last: Evaluation
@@ -67,12 +59,6 @@ class Minimum(NamedTuple):
     gradient: float
     evaluations: int
     lost: bool
-
-
-def freedom_has_prior(model: MutualKernelCompletion) -> str | None:
-    if model.problem.nu is None:
-        return "it finds the mode for fixed degrees of freedom; here nu has a prior"
-    return None
 
 
 def fit_mutual_kernel_completion(
@@ -86,22 +72,9 @@ def fit_mutual_kernel_completion(
 ) -> PointOutput:
     """Minimise J over M and the missing entries; `EM` explains the settings.
 
-    Parameters
-    ----------
-    model : MutualKernelCompletion
-    run : Run
-
-    Returns
-    -------
-    PointOutput
-        M, the completed kernels in the units given and their traces, log_det_M, and s if scales are
-        learned. The objective is -J without the terms ln|Q_vv|, with nu divided by its mean. An
-        iteration costs one Cholesky factorisation of M_vv a kernel, O(K l^3).
-
-    Raises
-    ------
-    ValueError
-        For settings out of range, and if lambda is so small that M is singular to rounding.
+    The output has M, the completed kernels in the units given and their traces, and log_det_M. The
+    objective is -J without the terms ln|Q_vv|, with nu divided by its mean. An iteration costs one
+    Cholesky factorisation of M_vv per kernel, O(K l^3).
     """
     owner = "EM on MutualKernelCompletion"
     problem = model.problem
@@ -149,12 +122,8 @@ def minimize(
 ) -> Minimum:
     """Minimise J from a positive definite start; an interrupt ends the search.
 
-    The search ends at the first M whose gradient is within the tolerance.
-
-    Raises
-    ------
-    LinAlgError
-        When M is not positive definite at the start.
+    The search ends at the first M whose gradient is within the tolerance. Raises LinAlgError when M
+    is not positive definite at the start.
     """
     now = objective.evaluate(cholesky_factor(start), start)
     unit = (objective.lam + objective.total) / (objective.lam * objective.n**0.5)
@@ -269,18 +238,11 @@ def _values(
     """Values of the model's variables by name, after the last E-step and its M-step."""
     last = found.last
     M = last.factor @ last.factor.T
-    if found.lost:
-        values = {"M": M, "log_det_M": np.array(log_det_of_factor(last.factor))}
-    else:
-        log_det = log_det_of_factor(cholesky_factor(last.target))
-        values = {"M": last.target, "log_det_M": np.array(log_det)}
-    scales = np.ones(len(problem.kernels))
-    scales[problem.informative] = last.scales
-    if problem.spread is not None:
-        values["s"] = scales
+    factor, whole = (last.factor, M) if found.lost else (cholesky_factor(last.target), last.target)
+    values = {"M": whole, "log_det_M": np.array(log_det_of_factor(factor))}
     wholes = [M] * len(problem.kernels)
     for k, part in zip(problem.informative, objective.parts, strict=True):
-        wholes[k] = part.completed(M, problem.spread)
+        wholes[k] = part.completed(M)
     completed = {
         kernel.name: kernel.unit * whole
         for kernel, whole in zip(problem.kernels, wholes, strict=True)

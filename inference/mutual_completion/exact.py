@@ -27,7 +27,7 @@ from scipy.special import multigammaln
 
 from ...custom_steps.mutual_completion.steps import Known, impute
 from ...models.mutual_kernel_completion import CompletionProblem, MutualKernelCompletion
-from ...numerics.matrix_draws import Bartlett, log_det_of_factor, solve_right, stacked
+from ...numerics.wishart import Bartlett, log_det_of_factor, solve_right, stacked
 from ..engine.engine import Run
 from ..engine.outputs import ExactOutput
 
@@ -42,16 +42,10 @@ type Positions = npt.NDArray[np.intp]
 
 
 class Group(NamedTuple):
-    """Objects that are visible in the same kernels.
+    """Objects that are visible in the same kernels, from `start` to `stop` in the groups' order.
 
-    Attributes
-    ----------
-    start, stop : int
-        Range of their positions in the order of the groups.
-    factor : array (stop, stop)
-        Lower Cholesky factor of Psi, in the order of the groups.
-    freedom, added : float
-        Degrees of freedom d, and their increase over the prior by the kernels.
+    `factor` (stop, stop) is the lower Cholesky factor of Psi, `freedom` is d, and `added` its
+    increase over the prior by the kernels.
     """
 
     start: int
@@ -62,10 +56,7 @@ class Group(NamedTuple):
 
 
 def nested_groups(problem: CompletionProblem) -> list[Positions] | None:
-    """Positions of the objects of each group, most kernels first; None unless masks are nested.
-
-    O(K l).
-    """
+    """Positions of each group's objects, most kernels first; None unless masks are nested."""
     sizes = np.array([len(kernel.visible) for kernel in problem.kernels])
     counts = np.zeros(problem.n_objects, dtype=int)
     for kernel in problem.kernels:
@@ -81,10 +72,7 @@ def nested_groups(problem: CompletionProblem) -> list[Positions] | None:
 def not_nested(model: MutualKernelCompletion) -> str | None:
     if model.collapsed:
         return "it draws the missing blocks, which a collapsed model lacks"
-    problem = model.problem
-    if problem.nu is None or problem.spread is not None:
-        return "it needs fixed degrees of freedom and scales"
-    if nested_groups(problem) is None:
+    if nested_groups(model.problem) is None:
         return "it needs nested masks: each kernel's objects among those of every larger kernel"
     return None
 
@@ -92,20 +80,9 @@ def not_nested(model: MutualKernelCompletion) -> str | None:
 def sample_mutual_kernel_completion(model: MutualKernelCompletion, run: Run) -> ExactOutput:
     """Independent draws of M and the missing blocks, and the evidence.
 
-    Parameters
-    ----------
-    model : MutualKernelCompletion
-        Declaration with nested masks, fixed degrees of freedom and no scales.
-    run : Run
-
-    Returns
-    -------
-    ExactOutput
-        O(K l^3) once and O(K l^3) a draw.
+    O(K l^3) once and O(K l^3) per draw.
     """
     problem = model.problem
-    assert problem.nu is not None
-    nu = problem.nu
     order, groups = _groups(problem)
     back = np.argsort(order)
     known = [Known.of(kernel) for kernel in problem.kernels]
@@ -114,11 +91,11 @@ def sample_mutual_kernel_completion(model: MutualKernelCompletion, run: Run) -> 
         L = _draw_factor(groups, rng)
         M = (L @ L.T)[back[:, None], back]
         drawn = {"M": M}
-        for one, v in zip(known, nu, strict=True):
+        for one, v in zip(known, problem.nu, strict=True):
             kernel = one.kernel
             if not len(kernel.hidden):
                 continue
-            missing = impute(one, M, one.visible_factor(M), v, 1.0, rng)
+            missing = impute(one, M, v, rng)
             if len(kernel.visible):
                 drawn[f"Qhv_{kernel.name}"] = missing.hv
             drawn[f"Qhh_v_{kernel.name}"] = missing.factor @ missing.factor.T
@@ -133,10 +110,9 @@ def sample_mutual_kernel_completion(model: MutualKernelCompletion, run: Run) -> 
 
 def _groups(problem: CompletionProblem) -> tuple[Positions, list[Group]]:
     """Object positions in the order of the groups, and the groups."""
-    assert problem.nu is not None
     members = nested_groups(problem)
     assert members is not None
-    order, strength = np.concatenate(members), problem.strength(problem.nu)
+    order, strength = np.concatenate(members), problem.strength
     groups, stop = [], 0
     for one in members:
         start, stop = stop, stop + len(one)
@@ -171,18 +147,11 @@ def _draw_factor(groups: list[Group], rng: np.random.Generator) -> Array:
 
 
 def evidence_of_mutual_kernel_completion(model: MutualKernelCompletion) -> float:
-    """Log density of the visible blocks with all else integrated out. O(K l^3).
-
-    Raises
-    ------
-    ValueError
-        When it has no closed form; see `Exact`.
-    """
+    """Log density of the visible blocks with all else integrated out; see `Exact`. O(K l^3)."""
     if reason := not_nested(model):
         raise ValueError(f"The evidence is not known in closed form: {reason}.")
     problem = model.problem
-    assert problem.nu is not None
-    strength, value = problem.strength(problem.nu), 0.0
+    strength, value = problem.strength, 0.0
     for kernel, v in zip(problem.kernels, problem.nu, strict=True):
         if n := len(kernel.visible):
             log_det = log_det_of_factor(cholesky(kernel.values, lower=True))

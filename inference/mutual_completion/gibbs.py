@@ -1,8 +1,4 @@
-"""Gibbs steps of `MutualKernelCompletion`.
-
-This file only chooses the steps. The draws are in
-``custom_steps/mutual_completion/steps.py``.
-"""
+"""Gibbs steps of `MutualKernelCompletion`; the draws are in ``custom_steps/mutual_completion``."""
 
 from pymc.step_methods.compound import BlockedStep
 
@@ -10,40 +6,20 @@ from ...custom_steps.mutual_completion.steps import MutualImputation, MutualPost
 from ...models.mutual_kernel_completion import MutualKernelCompletion
 from ..engine.engine import Run
 
-__all__ = ["mutual_kernel_completion_steps"]
+__all__ = ["mutual_kernel_completion_steps", "why_no_blocks"]
 
 
 def why_no_blocks(model: MutualKernelCompletion) -> str | None:
+    """Why Gibbs does not apply, or None."""
     return "it draws the missing blocks, which a collapsed model lacks" if model.collapsed else None
 
 
-def mutual_kernel_completion_steps(
-    model: MutualKernelCompletion, run: Run, *, alpha: float = -0.9
-) -> list[BlockedStep]:
-    r"""Alternate between the missing blocks and the model matrix; `Gibbs` explains `alpha`.
+def mutual_kernel_completion_steps(model: MutualKernelCompletion, run: Run) -> list[BlockedStep]:
+    r"""Alternate between the missing blocks and the model matrix. A sweep costs O(K l^3).
 
-    Parameters
-    ----------
-    model : MutualKernelCompletion
-        Declaration.
-    run : Run
-        Unused: the steps get their generators from PyMC.
-
-    Returns
-    -------
-    list of BlockedStep
-        Steps for ``pm.sample``. A sweep costs O(K l^3).
-
-    Raises
-    ------
-    ValueError
-        For an `alpha` outside (-1, 1).
-
-    Notes
-    -----
-    Effective draws a processor second of the sweeps (K = 6, half of all rows missing, lambda = 0.1,
-    nu = l + 1), for 72 missing entries and 40 correlations in M of pairs that no kernel has
-    observed together:
+    Effective draws per processor second of the sweeps (K = 6, half of all rows missing, lambda =
+    0.1, nu = l + 1), for 72 missing entries and 40 correlations in M of pairs that no kernel has
+    observed together, with overrelaxation (alpha = -0.9) and without:
 
     === ===== ======== ============= ============ ============ ===========
     l   alpha ms/sweep entry, median entry, least pair, median pair, least
@@ -61,7 +37,7 @@ def mutual_kernel_completion_steps(
     (medians) at l = 40, and 6.7 and 3.7 at l = 100: no fixed metric fits the weakly identified
     directions of M, which rotate with M.
     """
-    steps: list[BlockedStep] = [MutualPosterior(model=model, alpha=alpha)]
+    steps: list[BlockedStep] = [MutualPosterior(model=model)]
     if len(model.free_RVs) > 1:
-        steps.insert(0, MutualImputation(model=model, alpha=alpha))
+        steps.insert(0, MutualImputation(model=model))
     return steps

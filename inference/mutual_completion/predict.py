@@ -1,7 +1,7 @@
 """Predictions of `MutualKernelCompletion`: the completed kernels."""
 
 from numbers import Real
-from typing import Any, NamedTuple
+from typing import Any
 
 import arviz as az
 import numpy as np
@@ -30,37 +30,10 @@ def completed_kernels(
 ) -> Dataset:
     """Completed kernels, their standard deviations, and intervals of the monitored entries.
 
-    Parameters
-    ----------
-    model : MutualKernelCompletion
-    result : DataTree
-        Result of any engine, with moments or draws of the completed kernels, or a point.
-    kernels_new : None
-        Not used: the model contains all its objects.
-    keep_draws : bool, default=False
-        Also return the draws of the model's `entries`.
-    ci_prob
-        See `predict`.
-
-    Returns
-    -------
-    Dataset
-        See `predict`.
-
-        The attribute ``ci_prob`` is the probability of the intervals. For chains, the attributes
-        ``slowest`` and ``least_effective_draws`` give the monitored quantity (`entries`,
-        ``missing_Q``, ``unseen_M``, if kept) with the fewest effective draws, and their number.
-
-    Warns
-    -----
-    UserWarning
-        When ``least_effective_draws`` is below 100.
-
-    Raises
-    ------
-    ValueError
-        For kernels of new objects, a probability outside (0, 1), a result without moments, draws
-        or a point, or a result of other data than the model's current data.
+    See `predict`. The attribute ``ci_prob`` is the probability of the intervals. For chains, the
+    attributes ``slowest`` and ``least_effective_draws`` give the monitored quantity (`entries`,
+    ``missing_Q``, ``unseen_M``, if kept) with the fewest effective draws, and their number; below
+    100 it warns.
     """
     if kernels_new is not None:
         raise argument_error(
@@ -104,20 +77,19 @@ def completed_kernels(
             predictions[f"draws_{kernel.name}"] = entries
     predictions.attrs["ci_prob"] = ci_prob
     if (slowest := _slowest(model, result)) is not None:
-        predictions.attrs |= slowest._asdict()
-        _warn_of(slowest)
+        ess, name = slowest
+        predictions.attrs |= {"least_effective_draws": ess, "slowest": name}
+        if ess < ENOUGH_DRAWS:
+            warn_user(
+                f"{name}, the slowest monitored entry, has only {ess:.0f} effective draws: "
+                "standard deviations and intervals of such entries are rough. Use more draws or "
+                "more chains: fit(..., draws=, chains=), complete_kernels(..., chains=, thin=)."
+            )
     return predictions
 
 
-class _Slowest(NamedTuple):
-    """Quantity with the fewest effective draws in a chain, and their number."""
-
-    least_effective_draws: float
-    slowest: str
-
-
-def _slowest(model: MutualKernelCompletion, result: DataTree) -> _Slowest | None:
-    """Find the slowest monitored quantity; None without a chain or monitored quantities."""
+def _slowest(model: MutualKernelCompletion, result: DataTree) -> tuple[float, str] | None:
+    """Fewest effective draws of the monitored quantities in a chain, and whose they are."""
     attributes = result.attrs
     # SMC has the kind "mcmc", too, but also the attribute "independent".
     if attributes.get("kind") != "mcmc" or "independent" in attributes:
@@ -132,19 +104,8 @@ def _slowest(model: MutualKernelCompletion, result: DataTree) -> _Slowest | None
             ess = az.ess(values)
             ess = ess.where(np.isfinite(ess), drop=True)
             if ess.size:
-                label = str(ess.idxmin().item())
-                found.append(_Slowest(float(ess.min()), f"{name}[{label}]"))
+                found.append((float(ess.min()), f"{name}[{ess.idxmin().item()}]"))
     return min(found, default=None)
-
-
-def _warn_of(slowest: _Slowest) -> None:
-    ess, name = slowest
-    if ess < ENOUGH_DRAWS:
-        warn_user(
-            f"{name}, the slowest monitored entry, has only {ess:.0f} effective draws: standard "
-            "deviations and intervals of such entries are rough. Use more draws or more chains: "
-            "fit(..., draws=, chains=), complete_kernels(..., chains=, thin=)."
-        )
 
 
 def _draws(result: DataTree, name: str) -> xr.DataArray | None:

@@ -1,18 +1,28 @@
 """Scores of completed kernels: distance from the truth, AUC of an SVM, coverage of intervals.
 
-The first two scores are those of Kato and Rivero (2017), section 5.2.
+The first two scores are those of Kato and Rivero (2017), section 5.2. Alignment, and the ideal
+kernel of class labels, are those of Cristianini et al. (2002), On kernel target alignment, and of
+Zhang, Yeung and Kwok, mixture model of kernels, section 5.1.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import xarray as xr
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from xarray import Dataset
 
 from ...models.completion.incomplete import IncompleteKernels
-from ...models.kernels.labels import aligned, check_distinct, labelled_gram
+from ...models.kernels.labels import (
+    aligned,
+    as_frame,
+    check_distinct,
+    labelled_gram,
+    order_of,
+    with_ids_of_columns,
+)
 from ...models.kernels.stack import as_stack
 from ...validation import (
     Seed,
@@ -23,12 +33,19 @@ from ...validation import (
     check_positive,
     check_real,
     check_square_symmetric,
+    check_undated,
     check_unmasked,
     integer_seed,
 )
-from .alignment import kernel_alignment
 
-__all__ = ["correlation_distance", "entry_coverage", "missing_entries", "svm_auc"]
+__all__ = [
+    "correlation_distance",
+    "entry_coverage",
+    "ideal_kernel",
+    "kernel_alignment",
+    "missing_entries",
+    "svm_auc",
+]
 
 type Entries = Mapping[str, Sequence[tuple[Any, Any]]]
 
@@ -259,3 +276,46 @@ def entry_coverage(completed: Dataset, truth: Any, entries: Entries) -> xr.DataA
     return xr.DataArray(
         list(shares.values()), dims="kernel", coords={"kernel": list(shares)}, name="coverage"
     )
+
+
+def ideal_kernel(labels: ArrayLike) -> NDArray:
+    """Kernel of labels, of shape (n, n): 1 for two objects of the same class, 0 otherwise."""
+    codes, _ = check_labels(labels, "labels", "ideal_kernel")
+    return np.equal.outer(codes, codes).astype(float)
+
+
+def kernel_alignment(K: ArrayLike, L: ArrayLike) -> Any:
+    """Alignment of two kernels, <K, L> / sqrt(<K, K> <L, L>) in the Frobenius inner product.
+
+    1 for proportional kernels; between 0 and 1 for positive semidefinite ones. Leading dimensions
+    of K and L (..., n, m) broadcast; two DataFrames are aligned by their labels. O(n m).
+    """
+    given = _alike(K, L)
+    for name, kernel in given.items():
+        check_unmasked(kernel, name, "kernel_alignment")
+        check_undated(kernel, name, "kernel_alignment")
+    K, L = (np.asarray(kernel, dtype=float) for kernel in given.values())
+    if K.ndim < 2 or K.shape[-2:] != L.shape[-2:]:
+        raise argument_error(
+            "L", "kernel_alignment", f"of the size of K, shape {K.shape}", f"shape {L.shape}"
+        )
+    for name, kernel in (("K", K), ("L", L)):
+        check_finite(kernel, name, "kernel_alignment")
+    inner = "...ij,...ij->..."
+    sizes = np.einsum(inner, K, K) * np.einsum(inner, L, L)
+    if not np.all(sizes > 0):
+        raise argument_error("K", "kernel_alignment", "a kernel other than 0, as L", "zeros only")
+    return np.einsum(inner, K, L) / np.sqrt(sizes)
+
+
+def _alike(K: Any, L: Any) -> dict[str, Any]:
+    """Two kernels by name; two DataFrames in the same order of rows and columns."""
+    named = {"K": with_ids_of_columns(as_frame(K)), "L": with_ids_of_columns(as_frame(L))}
+    if all(isinstance(kernel, pd.DataFrame) for kernel in named.values()):
+        K, L = named.values()
+        requirement = "labelled as K is"
+        for axis in (0, 1):
+            order = order_of(L.axes[axis], K.axes[axis], "L", "kernel_alignment", requirement)
+            L = L if order is None else L.take(order, axis=axis)
+        named["L"] = L
+    return named

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import multigammaln
 
-from ...numerics.matrix_draws import Bartlett
+from ...numerics.wishart import Bartlett
 from ..diagonal_wishart_completion import DiagonalWishartCompletion
 
 __all__ = [

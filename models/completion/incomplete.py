@@ -20,10 +20,9 @@ from ...validation import (
     check_square_symmetric,
     check_unmasked,
 )
-from ..kernels.labels import aligned_matrices, as_frame, check_distinct, listed
+from ..kernels.labels import as_frame, check_distinct, listed
 from ..kernels.source import DIMS
-from ..kernels.stack import as_stack, check_gram
-from .incomplete_forms import blank, entries
+from ..kernels.stack import check_gram, labelled, precision_of
 
 __all__ = [
     "IncompleteKernel",
@@ -44,16 +43,9 @@ SCALE_MISMATCH = 1_000.0
 class IncompleteKernel:
     """Visible block of one kernel.
 
-    Attributes
-    ----------
-    name : str
-    values : array (n, n)
-        Positive semidefinite kernel of the visible objects as the model has it: divided by `unit`,
-        plus the jitter.
-    visible, hidden : array of int (n,), (m,)
-        Positions of its visible and missing objects among all objects, increasing.
-    unit : float
-        Mean of the given kernel's visible diagonal, or 1 without normalisation.
+    `values` (n, n) is the positive semidefinite kernel of the visible objects as the model has it:
+    divided by `unit`, the mean of the given kernel's visible diagonal, or 1 without normalisation,
+    plus the jitter. `visible` (n,) and `hidden` (m,) are increasing positions among all objects.
     """
 
     name: str
@@ -94,15 +86,8 @@ class IncompleteKernel:
     def add_missing(self, half: Array, hv: Array, hh: Array, weight: float) -> None:
         """Add missing entries to half of a symmetric sum, in place.
 
-        ``half + half.T`` gains weight times the missing entries of the kernel.
-
-        Parameters
-        ----------
-        half : array (l, l)
-        hv : array (m, n)
-        hh : array (m, m)
-            Only its lower triangle is read.
-        weight : float
+        ``half + half.T`` (l, l) gains weight times the missing entries hv (m, n) and hh (m, m), of
+        which only the lower triangle is read.
         """
         rows = np.empty((len(self.hidden), len(half)))
         rows[:, self.visible] = hv
@@ -127,15 +112,7 @@ def visible_block(block: Array, argument: str, owner: str, *, tolerance: float =
     """Return a visible block that is exactly symmetric and positive semidefinite, or raise.
 
     Rounded entries (single precision) give a block of low rank small negative eigenvalues, which
-    are set to 0. O(n^3).
-
-    Parameters
-    ----------
-    block : array (n, n)
-    argument, owner : str
-        For messages.
-    tolerance : float, default=1e-8
-        Largest rounding error, relative to the largest entry.
+    are set to 0. `tolerance` is the largest rounding error, relative to the largest entry. O(n^3).
     """
     check_finite(block, argument, owner)
     check_square_symmetric(block, argument, owner, tolerance=tolerance)
@@ -171,13 +148,7 @@ def _definite(values: Array) -> bool:
 
 @dataclass(frozen=True)
 class IncompleteKernels:
-    """Checked kernels and the names of their objects.
-
-    Attributes
-    ----------
-    objects : array (l,)
-    kernels : tuple of IncompleteKernel
-    """
+    """Checked kernels and the names of their objects (l,)."""
 
     objects: npt.NDArray[Any]
     kernels: tuple[IncompleteKernel, ...]
@@ -192,44 +163,14 @@ class IncompleteKernels:
         jitter: float = 0.0,
         owner: str,
     ) -> "IncompleteKernels":
-        """Check the kernels and extract their visible blocks.
-
-        Parameters
-        ----------
-        kernels : stack of square kernels, in any form that `as_stack` takes
-            Missing objects have NaN in their whole row and column.
-        visible : bool array_like, DataFrame or DataArray (object, kernel), optional
-            Visible objects of each kernel, aligned by labels if there are any; objects with entries
-            may be hidden. Default: all objects without NaN.
-        normalize : bool, default=True
-            Divide each kernel by the mean of its visible diagonal.
-        jitter : float, default=0
-            Added to the diagonals of the visible blocks, after normalisation.
-        owner : str
-            For messages.
-
-        Raises
-        ------
-        ValueError
-            For kernels of different sizes or labels, or repeated labels; missing entries that are
-            not whole rows and columns, or that the mask marks as visible; visible blocks that are
-            not finite, symmetric and positive semidefinite; objects in no kernel; and no kernel
-            with two objects.
-        """
-        # Labels and entries are read separately, so they must be in the same order.
-        kernels = aligned_matrices(as_frame(kernels), "kernels", owner)
-        stack = as_stack(blank(kernels), owner=owner)
+        """Check the kernels, as `MutualKernelCompletion` documents them; cut out visible blocks."""
+        stack = labelled(as_frame(kernels), None, owner, "kernels")
         check_gram(stack, owner, "kernels")
         # Messages and results identify entries by the labels of their objects.
         check_distinct(stack.indexes["obs"], "kernels", owner)
         jitter = check_jitter(jitter, owner)
         names, objects = [str(name) for name in stack["kernel"].values], stack["obs"].values
-        try:
-            values = entries(kernels).reshape(stack.shape)
-        except (TypeError, ValueError):
-            raise argument_error("kernels", owner, "numbers or NaN", "other entries") from None
-        tolerance = max(ROUNDING, 100 * float(np.finfo(values.dtype).eps))
-        numbers = values.astype(np.float64, copy=False)
+        tolerance, numbers = precision_of(stack), stack.values.astype(np.float64, copy=False)
         if visible is None:
             seen = _seen(numbers, names, objects, owner)
         else:

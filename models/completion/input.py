@@ -42,17 +42,9 @@ type Array = npt.NDArray[np.float64]
 class PartitionedStack:
     """Checked kernels of all objects and K11 of the training objects, which come first.
 
-    Attributes
-    ----------
-    kernels : array (kernel, n, n)
-        Symmetric positive semidefinite.
-    names : array (kernel,)
-    K11 : array (n1, n1)
-        Kernel of the training objects, symmetric positive definite, 1 <= n1 < n.
-    labels : array (n,)
-        Names of the objects.
-    order : array of int (n,)
-        Positions of the objects in theta as given.
+    `kernels` (kernel, n, n) are symmetric positive semidefinite, K11 (n1, n1) is positive definite
+    with 1 <= n1 < n, `labels` (n,) are names of the objects, and `order` (n,) their positions in
+    theta as given.
     """
 
     kernels: Array
@@ -65,19 +57,8 @@ class PartitionedStack:
     def of(cls, theta: Any, K11: Any, owner: str) -> "PartitionedStack":
         """Check and order the kernels.
 
-        Parameters
-        ----------
-        theta : array, DataFrame or DataArray (n, n); or a stack of kernels as `as_stack` takes it
-        K11 : array, DataFrame or DataArray (n1, n1)
-            Its labels identify the training objects. Without labels: the first n1 objects of theta.
-        owner : str
-            For messages.
-
-        Raises
-        ------
-        ValueError
-            For matrices that are not finite, square and symmetric, a K11 that is not positive
-            definite or has all objects, and sizes or labels that disagree.
+        Labels of K11 identify the training objects; without labels they are the first n1 objects of
+        theta, a kernel or a stack of kernels.
         """
         stack = as_stack(as_frame(theta), owner=owner, argument="theta")
         check_gram(stack, owner, "theta")
@@ -110,17 +91,7 @@ class PartitionedStack:
 
 @dataclass(frozen=True)
 class PartitionedKernels:
-    """One checked kernel of all objects and K11 of the training objects, which come first.
-
-    Attributes
-    ----------
-    theta : array (n, n)
-        Kernel of all objects, symmetric positive definite.
-    K11 : array (n1, n1)
-        Kernel of the training objects, symmetric positive definite, 1 <= n1 < n.
-    labels : array (n,)
-        Names of the objects.
-    """
+    """As `PartitionedStack`, for one positive definite kernel theta (n, n) of all objects."""
 
     theta: Array
     K11: Array
@@ -128,21 +99,7 @@ class PartitionedKernels:
 
     @classmethod
     def of(cls, theta: Any, K11: Any, weights: Any, owner: str) -> "PartitionedKernels":
-        """Check and order the kernels as `PartitionedStack` does, and sum those of theta.
-
-        Parameters
-        ----------
-        theta, K11, owner
-            As in `PartitionedStack.of`.
-        weights : array_like (kernel,) or None
-            Weights of a stack's kernels; None for the plain average.
-
-        Raises
-        ------
-        ValueError
-            As `PartitionedStack.of`, and for invalid weights or a sum that is not positive
-            definite.
-        """
+        """Check and order the kernels, and sum those of theta; None for the plain average."""
         stack = PartitionedStack.of(theta, K11, owner)
         given = check_weights(weights, stack.names, "weights", owner)
         full = np.tensordot(given, stack.kernels, axes=1)

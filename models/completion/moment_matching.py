@@ -5,15 +5,13 @@ equal. Otherwise W(eta, Theta) is matched to it: Theta by the mean, eta by a sca
 covariance of vec(Sigma) (Zhang, Yeung & Kwok, mixture model of kernels, section 4.2).
 """
 
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytensor.tensor as pt
-from scipy.linalg import LinAlgError, cho_solve, cholesky
 
-from ...numerics.matrix_draws import log_det_of_factor
-from ...validation import argument_error, check_arguments, check_unmasked
+from ...validation import argument_error, check_unmasked
 from ..kernels.labels import in_order
 from ..kernels.stack import as_stack, check_gram
 from ..operations.arrays import matrix_product
@@ -30,16 +28,12 @@ __all__ = [
 type Array = npt.NDArray[np.float64]
 
 _OWNER = "match_wishart"
-#: Eq (14) factors a matrix of order n^2.
-LARGEST_ORDER = 40
 
 
 def match_wishart(
     theta: Any,
     eta: npt.ArrayLike | None = None,
     alpha: npt.ArrayLike | None = None,
-    *,
-    method: Literal["trace", "determinant"] = "trace",
 ) -> tuple[float, Array]:
     r"""Degrees of freedom and scale of the Wishart distribution matched to sum_k alpha_k M_k.
 
@@ -53,14 +47,10 @@ def match_wishart(
         \eta = \frac{(\sum_k a_k \mathrm{tr}\,\Theta_k)^2 + \mathrm{tr}[(\sum_k a_k \Theta_k)^2]}
             {\sum_k (a_k^2/\eta_k) [(\mathrm{tr}\,\Theta_k)^2 + \mathrm{tr}\,\Theta_k^2]},
 
-    and a generalized variance by (eq 14)
+    The paper also matches a generalized variance (eq 14), at a cost of O(n^6), which is not
+    available here.
 
-    .. math::
-
-        \eta = \left( |\textstyle\sum_k a_k \Theta_k|^{2n} /
-            |\textstyle\sum_k (a_k^2/\eta_k) \Theta_k \otimes \Theta_k| \right)^{1/n^2}.
-
-    Both give eta >= n if every eta_k >= n (Theorem 4), and (eta_j, Theta_j) if alpha_j = 1 and all
+    It gives eta >= n if every eta_k >= n (Theorem 4), and (eta_j, Theta_j) if alpha_j = 1 and all
     other weights are 0.
 
     Parameters
@@ -71,8 +61,6 @@ def match_wishart(
         Degrees of freedom eta_k. Default: n + 1.
     alpha : array_like (kernel,), Series or dict by kernel, optional
         Non-negative weights, not all zero. Default: equal weights that sum to 1.
-    method : {"trace", "determinant"}, default="trace"
-        Eq (13), O(K^2 n^2); or eq (14), O(n^6), only for n <= 40.
 
     Returns
     -------
@@ -82,20 +70,22 @@ def match_wishart(
     Raises
     ------
     ValueError
-        For invalid stacks, degrees of freedom or weights; with "determinant" also for n above 40
-        and kernels too ill-conditioned for a determinant in floating point.
+        For invalid stacks, degrees of freedom or weights.
+
+    Notes
+    -----
+    O(K^2 n^2).
 
     Examples
     --------
     >>> matched = kz.completion.match_wishart(kernels(X_train), alpha=[0.2, 0.3, 0.5])
     """
-    check_arguments(match_wishart, locals())
     stack = as_stack(theta, owner=_OWNER, argument="theta")
     kernels, n = stack.values, stack.sizes["obs"]
     check_gram(stack, _OWNER, "theta")
     etas = check_component_degrees(eta, stack["kernel"].values, n, _OWNER)
     a = check_weights(alpha, stack["kernel"].values, "alpha", _OWNER) * etas
-    matched = _METHODS[method](kernels, etas, a)
+    matched = matched_by_trace(kernels, etas, a)
     return matched, np.tensordot(a / matched, kernels, axes=1)
 
 
@@ -144,44 +134,3 @@ def matched_by_trace(kernels: Array, etas: Array, a: Array) -> float:
     if len(alone) == 1:
         return float(etas[alone[0]])
     return float(matched_degrees(*traces_of_products(kernels), etas, a))
-
-
-def _by_determinant(kernels: Array, etas: Array, a: Array) -> float:
-    n = kernels.shape[-1]
-    if n > LARGEST_ORDER:
-        raise argument_error(
-            "theta",
-            _OWNER,
-            f"of at most {LARGEST_ORDER} objects for method='determinant'; method='trace' has no "
-            "limit",
-            f"{n} objects",
-        )
-    # In the basis where the mean is the identity, the first determinant of eq (14) is 1.
-    factor = _factor(np.tensordot(a, kernels, axes=1), "the weighted sum of theta")
-    products = np.zeros((n * n, n * n))
-    for kernel, a_k, df in zip(kernels, a, etas, strict=True):
-        half = np.linalg.solve(factor, kernel)
-        white = np.linalg.solve(factor, half.T)
-        products += a_k**2 / df * np.kron(white, white)
-    return float(np.exp(-log_det_of_factor(_factor(products, "theta")) / n**2))
-
-
-def _factor(matrix: Array, name: str) -> Array:
-    """Lower Cholesky factor; raise if the matrix is too ill-conditioned."""
-    try:
-        factor = cholesky(matrix, lower=True)
-        inverse = cho_solve((factor, True), np.eye(len(matrix)))
-        condition = np.linalg.norm(matrix, 1) * np.linalg.norm(inverse, 1)
-    except LinAlgError:
-        condition = np.inf
-    if condition * np.finfo(float).eps * len(matrix) > 1e-3:
-        raise argument_error(
-            "theta",
-            _OWNER,
-            "well-conditioned for method='determinant' (method='trace' takes any kernels)",
-            f"a condition number of {condition:.1e} of {name}",
-        )
-    return factor
-
-
-_METHODS = {"trace": matched_by_trace, "determinant": _by_determinant}

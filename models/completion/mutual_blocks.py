@@ -1,15 +1,16 @@
 """Random variables of `MutualKernelCompletion`, kernel by kernel; call these inside a model."""
 
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 import pymc as pm
 import pytensor.tensor as pt
 from pytensor.tensor import TensorVariable
 
-from ...validation import argument_error, check_positive, check_unmasked
+from ...validation import argument_error, check_unmasked
 from ..distributions.matrix_normal import MatrixNormal
 from ..distributions.wishart import Wishart
 from ..kernels.labels import in_order
@@ -24,66 +25,29 @@ from .blocks import partition
 from .incomplete import IncompleteKernel
 
 __all__ = [
-    "ExcessPrior",
-    "GammaExcess",
-    "declare_degrees_of_freedom",
+    "checked_degrees_of_freedom",
     "declare_kernel",
     "declare_visible",
-    "fixed_or_excess",
+    "monitored_entries",
+    "monitored_pairs",
+    "positions",
 ]
 
 type Array = npt.NDArray[np.float64]
 
-
-@dataclass(frozen=True)
-class GammaExcess:
-    """Prior of the degrees of freedom: nu_k - (l - 1) ~ Gamma, independent between kernels.
-
-    Parameters
-    ----------
-    shape : float, default=2
-    mean : float, optional
-        Mean of nu_k - (l - 1). Default: l, the number of objects.
-
-    Raises
-    ------
-    ValueError
-        For a shape or a mean that is not a finite number above 0.
-
-    Examples
-    --------
-    >>> prior = kz.completion.GammaExcess()
-    >>> model = kz.MutualKernelCompletion({"a": A, "b": B}, nu=prior)
-    """
-
-    shape: float = 2.0
-    mean: float | None = None
-
-    def __post_init__(self) -> None:
-        check_positive(self.shape, "shape", "GammaExcess")
-        if self.mean is not None:
-            check_positive(self.mean, "mean", "GammaExcess")
+#: Largest number of monitored entries, and of monitored pairs.
+MONITORED = 30
 
 
-class ExcessPrior(NamedTuple):
-    """Checked shape and rate of `GammaExcess`: nu_k - (l - 1) ~ Gamma(shape, rate)."""
-
-    shape: float
-    rate: float
-
-
-def fixed_or_excess(
+def checked_degrees_of_freedom(
     nu: Any, names: list[str], n: int, owner: str, *, collapsed: bool
-) -> tuple[Array | None, ExcessPrior | None]:
-    """Return fixed degrees of freedom (kernel,) or their prior, with None for the other.
+) -> Array:
+    """Return the degrees of freedom (kernel,), l + 1 for None, or raise.
 
     They must be above l - 1, or above 0 in a collapsed model, which has no Wishart matrices.
     """
-    if isinstance(nu, GammaExcess):
-        return None, ExcessPrior(nu.shape, nu.shape / (n if nu.mean is None else nu.mean))
     least, bound = (0, "0 (collapsed)") if collapsed else (n - 1, f"l - 1 = {n - 1}")
     requirement = f"above {bound}, one number or one for each of {names}"
-    requirement += "" if collapsed else ", or a GammaExcess"
     check_unmasked(nu, "nu", owner)
     nu = in_order(nu, names, "nu", owner, requirement)
     try:
@@ -92,27 +56,17 @@ def fixed_or_excess(
         raise argument_error("nu", owner, requirement, repr(nu)) from None
     if given.shape not in {(), (len(names),)} or not ((given > least) & np.isfinite(given)).all():
         raise argument_error("nu", owner, requirement, repr(nu))
-    return np.broadcast_to(given, len(names)).copy(), None
-
-
-def declare_degrees_of_freedom(
-    fixed: Array | None, excess: ExcessPrior | None, n: int
-) -> TensorVariable:
-    """Declare the degrees of freedom (kernel,)."""
-    if excess is None:
-        return pm.Data("nu", fixed, dims="kernel")
-    beyond = pm.Gamma("excess", excess.shape, excess.rate, dims="kernel")
-    return pm.Deterministic("nu", n - 1 + beyond, dims="kernel")
+    return np.broadcast_to(given, len(names)).copy()
 
 
 def declare_kernel(
-    kernel: IncompleteKernel, M: TensorVariable, nu: TensorVariable, s: TensorVariable
+    kernel: IncompleteKernel, M: TensorVariable, nu: TensorVariable
 ) -> tuple[TensorVariable, TensorVariable]:
-    """Declare Q ~ W(nu, s M / nu) in blocks; return Q and its trace.
+    """Declare Q ~ W(nu, M / nu) in blocks; return Q and its trace.
 
     M and Q (l, l) have the kernel's visible objects first.
     """
-    name, n, psi = kernel.name, len(kernel.visible), s / nu * M
+    name, n, psi = kernel.name, len(kernel.visible), M / nu
     seen, hidden = f"visible_{name}", f"hidden_{name}"
     if n == 0:
         Q = Wishart(f"Qhh_v_{name}", nu, psi, dims=(hidden, f"{hidden}_"))
@@ -132,24 +86,24 @@ def declare_kernel(
 
 
 def declare_visible(
-    kernel: IncompleteKernel, M: TensorVariable, nu: TensorVariable, s: TensorVariable
+    kernel: IncompleteKernel, M: TensorVariable, nu: TensorVariable
 ) -> tuple[TensorVariable, TensorVariable]:
-    """Declare -nu KL(Q_vv, s M_vv) without ln|Q_vv|; return E[Q | M] and its trace.
+    """Declare -nu KL(Q_vv, M_vv) without ln|Q_vv|; return E[Q | M] and its trace.
 
     M and Q (l, l) have the kernel's visible objects first.
     """
     n = len(kernel.visible)
     if n == 0:
-        return s * M, s * pt.trace(M)
+        return M, pt.trace(M)
     values, parts = _visible_block(kernel), partition(M, n)
     half = solve_lower(parts.factor11, values)
     whitened = solve_lower(parts.factor11, half.T)
-    deviance = pt.trace(whitened) / s + log_det(parts.factor11) + n * (pt.log(s) - 1)
+    deviance = pt.trace(whitened) + log_det(parts.factor11) - n
     pm.Potential(f"Qvv_{kernel.name}", impossible_if_nan(-0.5 * nu * deviance))
     if not len(kernel.hidden):
         return values, pt.trace(values)
     Qhv = matrix_product(parts.coefficients, values)
-    Qhh = s * parts.schur + matrix_product(Qhv, parts.coefficients.T)
+    Qhh = parts.schur + matrix_product(Qhv, parts.coefficients.T)
     return _joined(values, Qhv, Qhh), pt.trace(values) + pt.trace(Qhh)
 
 
@@ -164,3 +118,52 @@ def _joined(vv: TensorVariable, hv: TensorVariable, hh: TensorVariable) -> Tenso
     """Assemble a symmetric matrix from its blocks."""
     rows = [pt.concatenate([vv, hv.T], axis=1), pt.concatenate([hv, hh], axis=1)]
     return pt.concatenate(rows)
+
+
+def monitored_entries(kernels: Sequence[IncompleteKernel]) -> list[npt.NDArray[np.intp]]:
+    """Choose the monitored missing entries, positions (entry, 2) for each kernel."""
+    n = len(kernels[0].order)
+    ends = np.cumsum([len(kernel.hidden) * n for kernel in kernels])
+    chosen: set[tuple[int, int, int]] = set()
+    for cell in _some(int(ends[-1]), 2 * MONITORED):
+        k = int(np.searchsorted(ends, cell, side="right"))
+        row, column = divmod(int(cell - ends[k]) + len(kernels[k].hidden) * n, n)
+        one, other = sorted((int(kernels[k].hidden[row]), column))
+        # Entries between two missing objects are drawn in both orders.
+        if len(chosen) < MONITORED:
+            chosen.add((k, one, other))
+    picked = [[pair for i, *pair in sorted(chosen) if i == k] for k in range(len(kernels))]
+    return [np.array(pairs, dtype=np.intp).reshape(-1, 2) for pairs in picked]
+
+
+def monitored_pairs(kernels: Sequence[IncompleteKernel]) -> npt.NDArray[np.intp]:
+    """Choose the monitored pairs (pair, 2) of objects that no kernel has both of. O(K l^2)."""
+    n = len(kernels[0].order)
+    unseen = np.tri(n, k=-1, dtype=bool).T
+    for kernel in kernels:
+        unseen[np.ix_(kernel.visible, kernel.visible)] = False
+    pairs = np.argwhere(unseen)
+    return pairs[_some(len(pairs), MONITORED)]
+
+
+def positions(
+    pairs: Any, objects: pd.Index, argument: str, owner: str
+) -> tuple[list[int], list[int]]:
+    """Return rows and columns of pairs of object labels, or raise."""
+    first, *_, last = objects.tolist()
+    requirement = f"pairs of objects, such as {[(first, last)]}"
+    try:
+        ends = [(one, other) for one, other in pairs]
+        rows, columns = (objects.get_indexer(list(end)) for end in zip(*ends, strict=True))
+    except (TypeError, ValueError):
+        raise argument_error(argument, owner, requirement, f"{pairs!r:.60}") from None
+    unknown = (rows < 0) | (columns < 0)
+    if unknown.any():
+        pair = ends[int(unknown.argmax())]
+        raise argument_error(argument, owner, requirement, f"{pair!r} with an unknown object")
+    return rows.tolist(), columns.tolist()
+
+
+def _some(n: int, number: int) -> npt.NDArray[np.int64]:
+    """Draw up to `number` of the integers below n, with a fixed seed."""
+    return np.random.default_rng(0).choice(n, min(n, number), replace=False)

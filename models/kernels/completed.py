@@ -82,8 +82,6 @@ class CompletedKernels:
         Standard deviation of each entry; None for imputations without uncertainty.
     steps : tuple of {"trace", "unit"}
         Normalisation that `of` applies, with constants from the training objects of each draw.
-    nu, scales : array (completion, kernel), optional
-        Degrees of freedom and scales of the kernels in each draw; None for imputations.
 
     Examples
     --------
@@ -98,8 +96,6 @@ class CompletedKernels:
     visible: NDArray
     sd: xr.DataArray | None = None
     steps: tuple[str, ...] = ()
-    nu: NDArray | None = None
-    scales: NDArray | None = None
 
     def __len__(self) -> int:
         """Return the number of completions."""
@@ -195,9 +191,7 @@ class CompletedKernels:
         )
         if self.sd is not None:
             stored["sd"] = self.sd
-        parameters = {"nu": self.nu, "scales": self.scales}
-        known = {name: values for name, values in parameters.items() if values is not None}
-        return stored.assign({n: (("completion", "kernel"), values) for n, values in known.items()})
+        return stored
 
     @classmethod
     def from_dataset(cls, stored: xr.Dataset) -> Self:
@@ -213,5 +207,4 @@ class CompletedKernels:
             stored["visible"].to_numpy().astype(bool),
             stored.get("sd"),
             tuple(stored.attrs["steps"].split()),
-            *(stored[name].to_numpy() if name in stored else None for name in ("nu", "scales")),
         )

@@ -10,7 +10,7 @@ from xarray import DataTree
 import kernelzoo as kz
 from kernelzoo.inference.engine.result import draws_to_tree
 from kernelzoo.inference.kernel_completion.classifiers import KernelNearestMean
-from kernelzoo.inference.mutual_completion.alignment import kernel_alignment
+from kernelzoo.inference.mutual_completion.scores import kernel_alignment
 
 N, D = 9, 2
 RNG = np.random.default_rng(4)

@@ -75,7 +75,7 @@ CELLS = {
     "probit-Gibbs": (small_model, kz.Gibbs(), 150, {"draws": 600, "tune": 200}),
     "probit-Gibbs-paper": (
         *(small_model, kz.Gibbs(scheme="paper"), 150),
-        {"draws": 6_000, "tune": 500},
+        {"draws": 2_000, "tune": 500},
     ),
     "probit-NUTS": (small_model, kz.NUTS(), 40, SHORT),
     "basic-Gibbs": (basic_completion, kz.Gibbs(), 60, {"draws": 1_000, "tune": 100}),

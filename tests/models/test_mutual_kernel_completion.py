@@ -8,12 +8,11 @@ import xarray as xr
 from scipy import stats
 
 from family import assert_ks, assert_mean
-from kernelzoo.models.completion.mutual_blocks import GammaExcess
 from kernelzoo.models.mutual_kernel_completion import MutualKernelCompletion
 from mutual_fixture import random_kernels
 
 MODE = "FAST_COMPILE"
-N, LAM, SPREAD = 4, 0.3, 3.0
+N, LAM = 4, 0.3
 NU = np.array([5.3, 8.1, 9.4])
 VISIBLE = np.array([[1, 0, 0], [0, 1, 0], [1, 1, 0], [1, 0, 0]], dtype=bool)
 KERNELS = random_kernels(N, 3, 1)[0]
@@ -32,7 +31,7 @@ def packed(matrix):
     return factor[np.tril_indices(len(matrix))]
 
 
-def point_of(model, M, wholes, s=None, excess=None):
+def point_of(model, M, wholes):
     """Values of the model's value variables: M and whole kernels cut into blocks."""
     point = {"M_cholesky__": packed(M)}
     explicit = () if model.collapsed else model.problem.kernels
@@ -44,10 +43,6 @@ def point_of(model, M, wholes, s=None, excess=None):
             point[f"Qhv_{kernel.name}"] = hv
             schur = schur - hv @ np.linalg.solve(vv, hv.T)
         point[f"Qhh_v_{kernel.name}_cholesky__"] = packed(schur)
-    if s is not None:
-        point["s_log__"] = np.log(s)
-    if excess is not None:
-        point["excess_log__"] = np.log(excess)
     return point
 
 
@@ -87,21 +82,6 @@ def test_density_in_blocks_equals_that_of_whole_matrices():
         exact = log_prior(M, NU)
         exact += sum(stats.wishart(v, M / v).logpdf(Q) for v, Q in zip(NU, wholes, strict=True))
         assert float(density(point_of(model, M, wholes))) == pytest.approx(exact, rel=1e-10)
-
-
-def test_density_with_scales_and_freedom():
-    model = model_of(nu=GammaExcess(3.0, 5.0), spread=SPREAD)
-    density = model.compile_logp(jacobian=False, mode=MODE)
-    s, nu = np.array([0.7, 1.4, 2.0]), NU
-    excess = nu - N + 1
-    M, wholes = random_whole(model, 3)
-    exact = log_prior(M, nu) + stats.gamma(3.0, scale=5.0 / 3.0).logpdf(excess).sum()
-    for Q, scale, v in zip(wholes, s, nu, strict=True):
-        a = v * SPREAD / 2
-        exact += stats.invgamma(a, scale=a).logpdf(scale)
-        exact += stats.wishart(v, scale * M / v).logpdf(Q)
-    ours = float(density(point_of(model, M, wholes, s, excess)))
-    assert ours == pytest.approx(exact, rel=1e-10)
 
 
 def test_collapsed_density_is_the_marginal_one_up_to_a_constant():
@@ -242,8 +222,6 @@ def test_degrees_of_freedom_go_by_the_names_that_they_have(nu):
         ({"nu": {"a": 5.0}}, "'nu' argument"),
         ({"nu": pd.Series({"a": 5.0, "b": 6.0, "d": 7.0})}, r"'nu' argument .* \['a', 'b', 'd'\]"),
         ({"nu": 0.0, "collapsed": True}, "'nu' argument .* above 0"),
-        ({"nu": GammaExcess(), "collapsed": True}, "fixed when collapsed"),
-        ({"spread": 0.0}, "'spread' argument"),
         ({"normalize": "trace"}, "'normalize' argument .* True or False"),
         ({"entries": {"aa": [(0, 1)]}}, "'entries' argument .* nearest is 'a'"),
         ({"entries": {"a": [(0, 9)]}}, r'entries\["a"\].* pairs of objects.* \(0, 9\)'),

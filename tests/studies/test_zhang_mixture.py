@@ -8,7 +8,7 @@ from scipy.spatial.distance import cdist
 
 from kernelzoo.datasets import load
 from kernelzoo.inference.kernel_completion.classifiers import KernelNearestNeighbour
-from kernelzoo.inference.mutual_completion.alignment import ideal_kernel
+from kernelzoo.inference.mutual_completion.scores import ideal_kernel
 from studies import zhang_mixture
 from studies.__main__ import STUDIES
 from studies.study import printed, run_study

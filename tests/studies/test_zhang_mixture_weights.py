@@ -8,8 +8,7 @@ import pytest
 from scipy.spatial.distance import cdist
 
 from kernelzoo.datasets import load
-from kernelzoo.inference.kernel_completion.weight_objectives import OBJECTIVES
-from kernelzoo.inference.kernel_completion.weights import learn_weights
+from kernelzoo.inference.kernel_completion.weights import OBJECTIVES, learn_weights
 from kernelzoo.models.completion.moment_matching import match_wishart
 from studies import zhang_mixture_weights as weights
 from studies.study import run_study

@@ -1,4 +1,4 @@
-"""I- and P-step of mutual completion against the joint law of M, scales, freedom and kernels."""
+"""I- and P-step of mutual completion against the joint law of M and kernels."""
 
 import numpy as np
 import pymc as pm
@@ -8,6 +8,7 @@ from scipy import stats
 from family import assert_mean
 from kernelzoo.custom_steps.mutual_completion import steps as mutual_completion
 from kernelzoo.custom_steps.mutual_completion.steps import (
+    ALPHA,
     FRESH_SWEEPS,
     Known,
     Missing,
@@ -18,23 +19,22 @@ from kernelzoo.custom_steps.mutual_completion.steps import (
     missing_square,
 )
 from kernelzoo.models.completion.incomplete import IncompleteKernel, half_of_visible
-from kernelzoo.models.completion.mutual_blocks import GammaExcess
 from kernelzoo.models.multinomial_probit import MultinomialProbit
 from kernelzoo.models.mutual_kernel_completion import CompletionProblem, MutualKernelCompletion
 from kernelzoo.numerics.packed_factor import triangle
 from mutual_fixture import MASKS, joint_draw, kernel_of, same_law, sweeps
 
 N, LAM = len(MASKS[0]), 0.4
-NU, SCALES = np.array([5.4, 7.9, 6.2]), np.array([1.0, 1.7, 0.6])
+NU = np.array([5.4, 7.9, 6.2])
 STRENGTH = LAM * NU[:2].mean()
 
 
-def i_step(M, wholes, rng, scales=SCALES):
+def i_step(M, wholes, rng, nu=NU):
     """Missing parts of the kernels redrawn."""
     new = []
-    for mask, Q, v, s in zip(MASKS, wholes, NU, scales, strict=True):
+    for mask, Q, v in zip(MASKS, wholes, nu, strict=True):
         known = Known.of(kernel_of("k", mask, Q))
-        missing = impute(known, M, known.visible_factor(M), v, s, rng)
+        missing = impute(known, M, v, rng)
         half = half_of_visible([known.kernel], [1.0], N, 0.0)
         hh = missing_square(known, missing)
         known.kernel.add_missing(half, missing.hv, hh, 1.0)
@@ -42,9 +42,9 @@ def i_step(M, wholes, rng, scales=SCALES):
     return M, new
 
 
-def p_step(M, wholes, rng, scales=SCALES):
+def p_step(M, wholes, rng, weights=NU):
     """M redrawn."""
-    half = (STRENGTH * np.eye(N) + np.tensordot(NU / scales, wholes, axes=1)) / 2
+    half = (STRENGTH * np.eye(N) + np.tensordot(weights, wholes, axes=1)) / 2
     L = draw_model_matrix(half, STRENGTH + N + 1 + NU.sum(), rng)
     return L @ L.T, wholes
 
@@ -78,7 +78,7 @@ def functionals(M, wholes):
 def prior():
     """Joint draws, stacked, and their functionals."""
     rng = np.random.default_rng(1)
-    draws = [joint_draw(rng, NU, SCALES, STRENGTH) for _ in range(1_500)]
+    draws = [joint_draw(rng, NU, STRENGTH) for _ in range(1_500)]
     M, wholes = map(np.array, zip(*draws, strict=True))
     return M, wholes, functionals(M, wholes)
 
@@ -119,16 +119,15 @@ def test_wrong_degrees_of_freedom_are_detected(monkeypatch, prior, step, change)
         joint_test(step, prior)
 
 
-def test_a_forgotten_scale_is_detected(prior):
-    """Planted bug: the scale in the conditional covariance of the missing blocks left out."""
+def test_degrees_of_freedom_of_another_kernel_are_detected(prior):
     with pytest.raises(AssertionError):
-        joint_test(lambda M, wholes, rng: i_step(M, wholes, rng, np.ones(3)), prior)
+        joint_test(lambda M, wholes, rng: i_step(M, wholes, rng, NU[::-1]), prior)
 
 
 def test_a_forgotten_weight_is_detected(prior):
-    """Planted bug: the scale left out of the completed kernels' weights in the P-step."""
+    """Planted bug: one weight for all completed kernels in the P-step."""
     with pytest.raises(AssertionError):
-        joint_test(lambda M, wholes, rng: p_step(M, wholes, rng, np.ones(3)), prior)
+        joint_test(lambda M, wholes, rng: p_step(M, wholes, rng, np.full(3, NU.mean())), prior)
 
 
 def test_packed_form_is_that_of_the_transform():
@@ -142,13 +141,13 @@ def test_packed_form_is_that_of_the_transform():
 
 
 def test_draws_that_round_to_singular_matrices_stay_finite():
-    """Degrees of freedom close to l - 1, as a prior of them may give: chi2 draws underflow to 0."""
-    _, wholes = joint_draw(np.random.default_rng(4), NU, SCALES, STRENGTH)
+    """Degrees of freedom close to l - 1: chi2 draws underflow to 0."""
+    _, wholes = joint_draw(np.random.default_rng(4), NU, STRENGTH)
     known = Known.of(kernel_of("k", MASKS[0], wholes[0]))
     M, layout = wholes[1], triangle(2)
     smallest, rng = np.inf, np.random.default_rng(1)
     for _ in range(20):
-        missing = impute(known, M, known.visible_factor(M), N - 1 + 1e-4, 1.0, rng)
+        missing = impute(known, M, N - 1 + 1e-4, rng)
         smallest = min(smallest, np.diagonal(missing.factor).min())
         assert np.isfinite(layout.pack(missing.factor)).all()
     assert smallest == 0
@@ -156,42 +155,37 @@ def test_draws_that_round_to_singular_matrices_stay_finite():
 
 def test_nothing_given_is_modified():
     rng = np.random.default_rng(5)
-    M, wholes = joint_draw(rng, NU, SCALES, STRENGTH)
+    M, wholes = joint_draw(rng, NU, STRENGTH)
     M.flags.writeable = False
     kept = M.copy()
     known = Known.of(kernel_of("k", MASKS[0], wholes[0]))
-    C = known.visible_factor(M)
-    missing = impute(known, M, C, 6.0, 1.0, rng)
-    copies = [x.copy() for x in (known.root, C, *missing)]
-    for x in (known.root, C, *missing):
+    missing = impute(known, M, 6.0, rng)
+    copies = [x.copy() for x in (known.root, *missing)]
+    for x in (known.root, *missing):
         x.flags.writeable = False
-    impute(known, M, C, 6.0, 1.0, rng)
+    impute(known, M, 6.0, rng, start=missing.hv)
     missing_square(known, Missing(*missing))
     half = np.eye(N) / 2
     draw_model_matrix(half, 9.0, rng)
     np.testing.assert_array_equal(half, np.eye(N) / 2)
     np.testing.assert_array_equal(M, kept)
-    for old, new in zip(copies, (known.root, C, *missing), strict=True):
+    for old, new in zip(copies, (known.root, *missing), strict=True):
         np.testing.assert_array_equal(old, new)
 
 
 def overrelaxed(step_class):
-    """The step on a model whose scales and degrees of freedom are free, past its fresh sweeps."""
-    _, wholes = joint_draw(np.random.default_rng(8), NU, SCALES, STRENGTH)
-    model = MutualKernelCompletion(
-        np.array(wholes), MASKS.T, nu=GammaExcess(), spread=1.0, normalize=False
-    )
-    step = step_class(alpha=-0.8, model=model)
+    """The step past its fresh sweeps."""
+    _, wholes = joint_draw(np.random.default_rng(8), NU, STRENGTH)
+    model = MutualKernelCompletion(np.array(wholes), MASKS.T, nu=NU, normalize=False)
+    step = step_class(model=model)
     step.tuning = FRESH_SWEEPS
     return step, model.problem.kernels
 
 
 def state(kernels, rng):
     """Values that the steps start from, another M each time."""
-    M, _ = joint_draw(rng, NU, SCALES, STRENGTH)
-    k = len(kernels)
-    values = {"M": triangle(N).pack(np.linalg.cholesky(M)), "s": rng.uniform(0.5, 2, k)}
-    values["excess"] = rng.uniform(1, 9, k)
+    M, _ = joint_draw(rng, NU, STRENGTH)
+    values = {"M": triangle(N).pack(np.linalg.cholesky(M))}
     for kernel in kernels:
         n, m = len(kernel.visible), len(kernel.hidden)
         values[f"Qhh_v_{kernel.name}"] = rng.normal(size=m * (m + 1) // 2)
@@ -200,47 +194,41 @@ def state(kernels, rng):
     return values, M
 
 
-def test_imputation_moves_the_noise_to_the_new_parameters(monkeypatch):
-    """Nothing fresh: the way of Q_hv from its mean under M, in units of its size, times alpha.
+def test_imputation_moves_the_noise_to_the_new_matrix(monkeypatch):
+    """Nothing fresh: the way of Q_hv from its mean under M, times alpha.
 
-    Catches sizes of old for new parameters, and the M of another sweep.
+    Catches the M of another sweep.
     """
-    monkeypatch.setattr(mutual_completion, "fresh_share", lambda alpha: 0.0)
+    monkeypatch.setattr(mutual_completion, "FRESH", 0.0)
     step, kernels = overrelaxed(MutualImputation)
     rng = np.random.default_rng(9)
     for _ in range(2):
         values, M = state(kernels, rng)
         new, _ = step.sweep(values, rng)
-        variances = [v["s"] / (N - 1 + v["excess"]) for v in (values, new)]
-        sizes = np.sqrt(variances[1] / variances[0])
-        assert (np.abs(sizes - 1) > 0.01).all()
-        for kernel, size in zip(kernels[:2], sizes[:2], strict=True):
+        for kernel in kernels[:2]:
             v, h, name = kernel.visible, kernel.hidden, f"Qhv_{kernel.name}"
             B = np.linalg.solve(M[np.ix_(v, v)], M[np.ix_(v, h)])
             mean = B.T @ kernel.values
-            expected = mean - 0.8 * size * (values[name] - mean)
+            expected = mean + ALPHA * (values[name] - mean)
             np.testing.assert_allclose(new[name], expected, rtol=1e-9, atol=1e-12)
 
 
-def test_posterior_step_with_all_noise_kept_stays(monkeypatch):
-    """Correlation 1 and the diagonal of the start: the noise is that of M now.
+def test_posterior_step_with_all_noise_kept_has_that_of_the_matrix_now(monkeypatch):
+    """Correlation 1 off the diagonal: the noise is that of M now.
 
     Catches the noise of another M, and one that is taken apart otherwise than it is put together.
     """
-    right = mutual_completion.overrelaxed_bartlett
-
-    def kept(start, df, alpha, rng):
-        drawn = right(start, df, 1.0, rng)
-        drawn.a.flat[:: N + 1] = np.diagonal(start)
-        return drawn
-
-    monkeypatch.setattr(mutual_completion, "overrelaxed_bartlett", kept)
-    step, kernels = overrelaxed(MutualPosterior)
+    monkeypatch.setattr(mutual_completion, "ALPHA", 1.0)
+    monkeypatch.setattr(mutual_completion, "FRESH", 0.0)
     rng = np.random.default_rng(10)
     for _ in range(2):
-        values, _ = state(kernels, rng)
-        new, _ = step.sweep(values, rng)
-        np.testing.assert_allclose(new["M"], values["M"], rtol=1e-9, atol=1e-12)
+        scale, M = (stats.wishart(9, np.eye(N)).rvs(random_state=rng) for _ in range(2))
+        R, start = np.linalg.cholesky(scale), np.linalg.cholesky(M)
+        new = draw_model_matrix(scale / 2, 9.0, rng, start=np.asfortranarray(start))
+        # L = R A^-T with an upper triangular A.
+        before, after = (np.linalg.solve(L, R).T for L in (start, new))
+        above = np.triu_indices(N, 1)
+        np.testing.assert_allclose(after[above], before[above], rtol=1e-9, atol=1e-12)
 
 
 def test_posterior_of_two_objects_by_quadrature():
@@ -251,8 +239,8 @@ def test_posterior_of_two_objects_by_quadrature():
         IncompleteKernel(name, Q, np.flatnonzero(mask), np.flatnonzero(~mask), 1.0)
         for name, Q, mask in zip("abc", blocks, visible.T, strict=True)
     )
-    problem = CompletionProblem(kernels, 1.5, np.array([4.0, 5.0, 6.0]), None, None)
-    strength = problem.strength(problem.nu)
+    problem = CompletionProblem(kernels, 1.5, np.array([4.0, 5.0, 6.0]))
+    strength = problem.strength
     # M = LL' with log diagonal a, c and lower entry b; log Jacobian 2 log 2 + 3a + 2c.
     a, b, c = np.meshgrid(
         np.linspace(-2, 2.5, 61), np.linspace(-4, 5, 91), np.linspace(-2, 2.5, 61), indexing="ij"
@@ -295,7 +283,7 @@ def test_steps_inside_pymc_own_what_is_free():
     masks = np.array([[1, 1, 0], [1, 0, 0], [1, 1, 0], [0, 1, 0]], dtype=bool)
     rng = np.random.default_rng(7)
     kernels = stats.wishart(7, np.eye(4)).rvs(3, random_state=rng)
-    model = MutualKernelCompletion(kernels, masks, nu=GammaExcess(), spread=1.0)
+    model = MutualKernelCompletion(kernels, masks)
     steps = [MutualImputation(model=model), MutualPosterior(model=model)]
     owned = {value.name for step in steps for value in step.vars}
     assert owned == {value.name for value in model.value_vars}

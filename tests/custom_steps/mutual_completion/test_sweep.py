@@ -1,11 +1,10 @@
-"""Both steps of mutual completion as PyMC runs them, scales and degrees of freedom learned."""
+"""Both steps of mutual completion as PyMC runs them, overrelaxed."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from kernelzoo.custom_steps.moves import overrelaxation
 from kernelzoo.custom_steps.mutual_completion import steps as mutual_completion
 from kernelzoo.custom_steps.mutual_completion.steps import (
     FRESH_SWEEPS,
@@ -13,27 +12,19 @@ from kernelzoo.custom_steps.mutual_completion.steps import (
     MutualImputation,
     MutualPosterior,
 )
-from kernelzoo.models.completion.mutual_blocks import GammaExcess
 from kernelzoo.models.mutual_kernel_completion import MutualKernelCompletion
 from kernelzoo.numerics.packed_factor import triangle
 from mutual_fixture import MASKS, joint_draw, kernel_of, same_law
 
-# Most of the noise is kept, with its sign turned.
-ALPHA = -0.8
-# An excess near zero gives kernels that round to singular matrices.
-N, LAM, SPREAD, SHAPE, MEAN = len(MASKS[0]), 0.4, 0.5, 8.0, 6.0
+N, LAM, NU = len(MASKS[0]), 0.4, np.array([9.0, 7.0, 12.0])
 NAMES = ("a", "b", "c")
 TRIANGLES = {n: triangle(n) for n in range(1, N + 1)}
 
 
 def prior_draw(rng):
-    """Degrees of freedom beyond l - 1, scales, M and whole kernels."""
-    excess = rng.gamma(SHAPE, MEAN / SHAPE, len(MASKS))
-    nu = N - 1 + excess
-    scales = nu * SPREAD / 2 / rng.standard_gamma(nu * SPREAD / 2)
+    """M and whole kernels."""
     # The kernel that no object has says nothing about lambda'.
-    M, wholes = joint_draw(rng, nu, scales, LAM * nu[:2].mean())
-    return excess, scales, M, wholes
+    return joint_draw(rng, NU, LAM * NU[:2].mean())
 
 
 @pytest.fixture(scope="module")
@@ -44,11 +35,10 @@ def steps():
         dict(zip(NAMES, wholes, strict=True)),
         MASKS.T,
         lam=LAM,
-        nu=GammaExcess(SHAPE, MEAN),
-        spread=SPREAD,
+        nu=NU,
         normalize=False,
     )
-    pair = [step(alpha=ALPHA, model=model) for step in (MutualImputation, MutualPosterior)]
+    pair = [step(model=model) for step in (MutualImputation, MutualPosterior)]
     for step in pair:
         step.tuning = FRESH_SWEEPS
     return model.problem, *pair
@@ -75,21 +65,17 @@ def whole(kernel, values):
     return Q
 
 
-def functionals(excess, scales, M, wholes):
+def functionals(M, wholes):
     """Joint functionals with light tails under the prior, sizes of the steps' noise among them."""
     log_det = np.array([np.linalg.slogdet(A)[1] for A in (M, *wholes)])
     ratios = [np.log(np.trace(np.linalg.solve(M, Q))) for Q in wholes]
-    logs = np.concatenate([np.log(excess), np.log(scales)])
-    products = [*(np.log(scales) * ratios), *(np.log(excess) * ratios)]
-    nu = N - 1 + excess
-    sizes = [imputation_noise(MASKS[k], M, wholes[k]) + np.log(nu[k] / scales[k]) for k in (0, 1)]
-    weighted = LAM * nu[:2].mean() * np.eye(N) + np.tensordot(nu / scales, wholes, axes=1)
-    products += [*(np.log(scales[:2]) * sizes)]
-    return [*logs, *log_det, *ratios, *products, *sizes, posterior_noise(M, weighted)]
+    sizes = [imputation_noise(MASKS[k], M, wholes[k]) for k in (0, 1)]
+    weighted = LAM * NU[:2].mean() * np.eye(N) + np.tensordot(NU, wholes, axes=1)
+    return [*log_det, *ratios, *sizes, posterior_noise(M, weighted)]
 
 
 def imputation_noise(mask, M, Q):
-    """Log of the sum of squares of Q_hv about its mean, whitened, but for nu and the scale."""
+    """Log of the sum of squares of Q_hv about its mean, whitened, but for nu."""
     seen, own = np.ix_(mask, mask), np.ix_(~mask, ~mask)
     across = np.ix_(~mask, mask)
     B = np.linalg.solve(M[seen], M[across].T)
@@ -124,9 +110,9 @@ def joint_test(steps, prior):
     draws, before = prior
     rng = np.random.default_rng(3)
     after = {step.name: [] for step in pair}
-    for excess, scales, M, wholes in draws:
+    for M, wholes in draws:
         kernels = [kernel_of(*each) for each in zip(NAMES, MASKS, wholes, strict=True)]
-        values = {"excess": excess, "s": scales, "M": TRIANGLES[N].pack(np.linalg.cholesky(M))}
+        values = {"M": TRIANGLES[N].pack(np.linalg.cholesky(M))}
         for kernel, Q in zip(kernels, wholes, strict=True):
             values |= blocks(kernel, Q)
         for step in pair:
@@ -136,8 +122,7 @@ def joint_test(steps, prior):
             values = values | dict(drawn)
             L = TRIANGLES[N].unpack(values["M"])
             moved = [whole(kernel, values) for kernel in kernels]
-            reached = functionals(values["excess"], values["s"], L @ L.T, moved)
-            after[step.name].append(reached)
+            after[step.name].append(functionals(L @ L.T, moved))
     for functionals_after in after.values():
         same_law(before, np.array(functionals_after))
 
@@ -151,75 +136,33 @@ def test_sweep_leaves_the_joint_law_in_a_long_run(steps):
     joint_test(steps, prior_draws(15_000))
 
 
-def test_scales_left_out_of_the_posterior_step_are_detected(steps, prior, monkeypatch):
-    monkeypatch.setattr(MutualPosterior, "_scales", lambda step, values: np.ones(len(MASKS)))
-    with pytest.raises(AssertionError):
-        joint_test(steps, prior)
-
-
-def new_parameters_for_old(monkeypatch):
-    """The noise of Q_hv is taken for one of the size that is drawn now."""
-    right = mutual_completion.impute
-
-    def wrong(known, M, C, nu, scale, rng, *, alpha, start):
-        start = start and start._replace(nu=nu, scale=scale)
-        return right(known, M, C, nu, scale, rng, alpha=alpha, start=start)
-
-    monkeypatch.setattr(mutual_completion, "impute", wrong)
-
-
-def whole_noise_in_the_imputation(monkeypatch):
-    monkeypatch.setattr(mutual_completion, "fresh_share", lambda alpha: 1.0)
-
-
-def whole_noise_in_the_posterior(monkeypatch):
-    monkeypatch.setattr(overrelaxation, "fresh_share", lambda alpha: 1.0)
+def whole_noise(monkeypatch):
+    monkeypatch.setattr(mutual_completion, "FRESH", 1.0)
 
 
 def noise_of_a_stale_matrix(monkeypatch):
     """The noise of M is that of the M of another state."""
     right, last = mutual_completion.draw_model_matrix, [np.eye(N)]
 
-    def wrong(half, df, rng, *, alpha, start):
+    def wrong(half, df, rng, *, start):
         stale, last[0] = last[0], start
-        return right(half, df, rng, alpha=alpha, start=stale)
+        return right(half, df, rng, start=stale)
 
     monkeypatch.setattr(mutual_completion, "draw_model_matrix", wrong)
 
 
-@pytest.mark.parametrize(
-    ("plant", "replicates"),
-    [
-        pytest.param(new_parameters_for_old, 15_000, marks=pytest.mark.slow),
-        pytest.param(whole_noise_in_the_imputation, None, marks=pytest.mark.slow),
-        pytest.param(whole_noise_in_the_posterior, None, marks=pytest.mark.slow),
-        pytest.param(noise_of_a_stale_matrix, None, marks=pytest.mark.slow),
-    ],
-)
-def test_a_bug_of_the_overrelaxation_is_detected(steps, prior, monkeypatch, plant, replicates):
-    plant(monkeypatch)
-    with pytest.raises(AssertionError):
-        joint_test(steps, prior if replicates is None else prior_draws(replicates))
-
-
 @pytest.mark.slow
-def test_scales_left_out_of_the_imputation_are_detected(steps, prior, monkeypatch):
-    monkeypatch.setattr(MutualImputation, "_scales", lambda step, values: np.ones(len(MASKS)))
+@pytest.mark.parametrize("plant", [whole_noise, noise_of_a_stale_matrix])
+def test_a_bug_of_the_overrelaxation_is_detected(steps, prior, monkeypatch, plant):
+    plant(monkeypatch)
     with pytest.raises(AssertionError):
         joint_test(steps, prior)
 
 
-@pytest.mark.parametrize(
-    ("step", "change", "replicates"),
-    [
-        pytest.param(MutualImputation, 1, 15_000, marks=pytest.mark.slow),
-        pytest.param(MutualPosterior, 1, 15_000, marks=pytest.mark.slow),
-        pytest.param(MutualPosterior, 1 - N, None, marks=pytest.mark.slow),
-    ],
-)
-def test_a_wrong_degree_of_freedom_is_detected(steps, prior, monkeypatch, step, change, replicates):
+@pytest.mark.slow
+@pytest.mark.parametrize("change", [1, 1 - N])
+def test_wrong_degrees_of_freedom_are_detected(steps, prior, change):
     """One too many, and what is beyond l - 1 taken for the whole."""
-    right = step._freedom
-    monkeypatch.setattr(step, "_freedom", lambda self, values: right(self, values) + change)
+    problem, *pair = steps
     with pytest.raises(AssertionError):
-        joint_test(steps, prior if replicates is None else prior_draws(replicates))
+        joint_test((replace(problem, nu=problem.nu + change), *pair), prior_draws(15_000))

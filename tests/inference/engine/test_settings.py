@@ -106,7 +106,6 @@ def types_in(hint):
     [
         (kz.MultinomialProbit, ("MarginalProbit", "AlbertChib")),
         (kz.CompositeKernelRegression, ("CompositeKernelGibbs",)),
-        (kz.MutualKernelCompletion, ("MutualImputation", "MutualPosterior")),
         (kz.WishartCompletion, ("TannerWongPosterior",)),
         (kz.DiagonalWishartCompletion, ("DiagonalTannerWongImputation",)),
     ],

@@ -10,7 +10,10 @@ from scipy.special import gamma
 import kernelzoo as kz
 from family import assert_ks, assert_mean
 from kernelzoo.inference.engine.engine import Run
-from kernelzoo.inference.kernel_completion.diagonal_exact import sample_diagonal_completion
+from kernelzoo.inference.kernel_completion.diagonal_exact import (
+    LogLambda,
+    sample_diagonal_completion,
+)
 
 QUIET = {"random_seed": 1, "progressbar": False}
 RUN = Run(progressbar=False)
@@ -69,6 +72,21 @@ def test_evidence_is_that_of_brute_force(fitted, lambda_grid):
     _, _, total = lambda_grid
     assert result.attrs["log_evidence"] == pytest.approx(np.log(total), abs=1e-8)
     assert kz.log_evidence(model) == result.attrs["log_evidence"]
+
+
+@pytest.mark.parametrize(
+    "hyperparameters",
+    [{}, {"eta": 0.6, "zeta": 0.05}, {"tau": 1e-6}, {"eta": 300.0, "zeta": 1e3}],
+    ids=["example", "one tail much longer", "vague", "narrow"],
+)
+def test_draws_have_the_law_of_the_quadrature(hyperparameters):
+    model = kz.DiagonalWishartCompletion.example(**hyperparameters)
+    posterior = LogLambda(model)
+    x, p = posterior.nodes
+    draws = posterior.sample(20_000, np.random.default_rng(0))
+    assert_ks(draws, lambda values: np.interp(values, x, np.cumsum(p) - p / 2))
+    with pytest.raises(AssertionError):
+        assert_ks(draws + 0.1 * draws.std(), lambda v: np.interp(v, x, np.cumsum(p) - p / 2))
 
 
 def test_lambda_has_its_marginal_law(fitted, lambda_grid):

@@ -14,10 +14,10 @@ from kernelzoo.inference.engine.engine import Run
 from kernelzoo.inference.engine.fit import fit
 from kernelzoo.inference.engine.mcmc import Gibbs
 from kernelzoo.inference.kernel_completion.diagonal_exact import (
-    log_lambda,
+    LogLambda,
     sample_diagonal_completion,
 )
-from kernelzoo.inference.kernel_completion.diagonal_gibbs import diagonal_wishart_completion_steps
+from kernelzoo.inference.kernel_completion.gibbs import diagonal_completion_steps
 from kernelzoo.models.diagonal_wishart_completion import DiagonalWishartCompletion
 
 # (variant, whether W22_1 is declared diagonal)
@@ -36,7 +36,7 @@ OPTIONS = {
 
 def test_steps_own_every_variable_once():
     model = DiagonalWishartCompletion.example()
-    steps = diagonal_wishart_completion_steps(model, Run())
+    steps = diagonal_completion_steps(model, Run())
     assert [type(s) for s in steps] == [DiagonalTannerWongImputation, DiagonalTannerWongPosterior]
     owned = [value for step in steps for value in step.vars]
     assert sorted(owned, key=str) == sorted(model.value_vars, key=str)
@@ -45,7 +45,7 @@ def test_steps_own_every_variable_once():
 def test_settings_are_checked():
     model = DiagonalWishartCompletion.example()
     with pytest.raises(ValueError, match=r"'variant' argument .* Got 'TW3'"):
-        diagonal_wishart_completion_steps(model, Run(), variant="TW3")
+        diagonal_completion_steps(model, Run(), variant="TW3")
 
 
 @pytest.mark.parametrize("longer", [{}, pytest.param({"draws": 4_000}, marks=pytest.mark.slow)])
@@ -56,7 +56,7 @@ def test_fit_finds_the_exact_moments(variant, diagonal, longer):
     model = DiagonalWishartCompletion.example(diagonal_W22_1=diagonal, eta=8.0)
     posterior = fit(model, Gibbs(variant=variant), **OPTIONS | longer)["posterior"]
     exact = sample_diagonal_completion(model, Run()).moments
-    x, p = log_lambda(model).nodes()
+    x, p = LogLambda(model).nodes
     train = p @ np.log(np.exp(x)[:, None] + model.w / 2) - psi(model.eta + model.r / 2)
     test = np.full(model.n_test, x @ p - psi(model.eta))
     for draws, mean in (

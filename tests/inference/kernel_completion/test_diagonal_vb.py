@@ -11,7 +11,7 @@ from kernelzoo.inference.engine.density import log_density
 from kernelzoo.inference.engine.engine import Run
 from kernelzoo.inference.engine.fit import fit
 from kernelzoo.inference.engine.paper import log_evidence
-from kernelzoo.inference.kernel_completion.diagonal_exact import log_lambda
+from kernelzoo.inference.kernel_completion.diagonal_exact import LogLambda
 from kernelzoo.inference.kernel_completion.diagonal_vb import fit_diagonal_wishart_completion
 from kernelzoo.models.diagonal_wishart_completion import DiagonalWishartCompletion
 
@@ -22,7 +22,7 @@ ROUNDING = 1e-10
 
 
 def mean_and_sd_of_lambda(model):
-    x, p = log_lambda(model).nodes()
+    x, p = LogLambda(model).nodes
     mean = np.exp(x) @ p
     return mean, np.sqrt(np.exp(x) ** 2 @ p - mean**2)
 

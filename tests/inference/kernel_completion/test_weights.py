@@ -5,8 +5,7 @@ import pytest
 import xarray as xr
 
 from kernelzoo.inference.kernel_completion import weights as kernel_weights
-from kernelzoo.inference.kernel_completion.weight_objectives import OBJECTIVES, Given
-from kernelzoo.inference.kernel_completion.weights import learn_weights
+from kernelzoo.inference.kernel_completion.weights import OBJECTIVES, learn_weights
 from kernelzoo.models.wishart_kernel_mixture import WishartKernelMixture
 
 N1 = 24
@@ -36,8 +35,9 @@ def learn(problem, objective, **options):
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_gradient_in_the_coordinates_of_the_search(name, problem):
     theta, K11, y = problem
-    given = Given.of(theta, K11, y, [37.0, 52.0])
-    evaluate = kernel_weights._Objective(given, OBJECTIVES[name](given))
+    kernels = np.array([kernel[:N1, :N1] for kernel in theta.values()])
+    criterion = OBJECTIVES[name](K11, y)
+    evaluate = kernel_weights._InShares(criterion, kernels, np.array([37.0, 52.0]))
     u, h = np.array([0.4, -0.3]), 1e-5
     numeric = [(evaluate(u + s)[0] - evaluate(u - s)[0]) / (2 * h) for s in h * np.eye(2)]
     np.testing.assert_allclose(evaluate(u)[1], numeric, rtol=1e-5, atol=1e-9)

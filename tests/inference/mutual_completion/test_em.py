@@ -12,7 +12,6 @@ from kernelzoo.inference.engine.paper_engines import EM
 from kernelzoo.inference.mutual_completion import em as mutual_kernel_completion
 from kernelzoo.inference.mutual_completion.em import fit_mutual_kernel_completion, minimize
 from kernelzoo.inference.mutual_completion.objective import MutualObjective, cholesky_factor
-from kernelzoo.models.completion.mutual_blocks import GammaExcess
 from kernelzoo.models.mutual_kernel_completion import MutualKernelCompletion
 from mutual_fixture import problem_of, random_kernels, random_problem
 
@@ -24,24 +23,21 @@ def kl(Q, M):
     return np.trace(np.linalg.solve(M, Q)) + np.linalg.slogdet(M)[1] - len(M)
 
 
-def printed_objective(problem, M, scales=None):
+def printed_objective(problem, M):
     """J by eq (2), the missing entries at their minimum, without ln|Q_vv|."""
-    scales = np.ones(len(problem.kernels)) if scales is None else scales
     weights = problem.nu / problem.nu[problem.informative].mean()
     value = problem.lam * kl(np.eye(len(M)), M)
-    for kernel, w, s in zip(problem.kernels, weights, scales, strict=True):
+    for kernel, w in zip(problem.kernels, weights, strict=True):
         v = kernel.visible
         if len(v):
-            value += w * kl(kernel.values, s * M[np.ix_(v, v)])
-            if problem.spread is not None:
-                value += w * problem.spread * (1 / s + np.log(s) - 1)
+            value += w * kl(kernel.values, M[np.ix_(v, v)])
     return value / 2
 
 
-def conditional_moments(kernel, M, scale=1.0):
-    """E[xx'] of x ~ N(0, scale M) whose visible part has second moments Q_vv, by the precision."""
+def conditional_moments(kernel, M):
+    """E[xx'] of x ~ N(0, M) whose visible part has second moments Q_vv, by the precision."""
     v, h = kernel.visible, kernel.hidden
-    precision = np.linalg.inv(scale * M)
+    precision = np.linalg.inv(M)
     covariance = np.linalg.inv(precision[np.ix_(h, h)])
     regression = -covariance @ precision[np.ix_(h, v)]
     whole = np.empty_like(M)
@@ -65,29 +61,26 @@ def stationary(problem, **options):
 
 
 @pytest.mark.parametrize("rank", [None, 2], ids=["full rank", "rank 2"])
-@pytest.mark.parametrize("spread", [None, 0.5], ids=["unit scales", "own scales"])
-def test_e_step_gives_the_conditional_moments(rank, spread):
-    """Catches a wrong regression, and a weight or scale in the wrong place of the M-step."""
-    problem = random_problem(7, 3, 1, rank=rank, spread=spread, nu=np.array([8.0, 11.0, 20.0]))
+def test_e_step_gives_the_conditional_moments(rank):
+    """Catches a wrong regression, and a weight in the wrong place of the M-step."""
+    problem = random_problem(7, 3, 1, rank=rank, nu=np.array([8.0, 11.0, 20.0]))
     objective, M = MutualObjective.of(problem), some_matrix(7)
     done = objective.evaluate(cholesky_factor(M))
     total = problem.lam * np.eye(7)
-    for part, s in zip(objective.parts, done.scales, strict=True):
-        expected = conditional_moments(part.kernel, M, s)
-        np.testing.assert_allclose(part.completed(M, spread), expected, atol=1e-9)
-        total += part.weight / s * expected
+    for part in objective.parts:
+        expected = conditional_moments(part.kernel, M)
+        np.testing.assert_allclose(part.completed(M), expected, atol=1e-9)
+        total += part.weight * expected
     np.testing.assert_allclose(done.target, total / (problem.lam + 3), atol=1e-9)
-    assert (done.scales == 1).all() == (spread is None)
 
 
-@pytest.mark.parametrize("spread", [None, 0.5], ids=["unit scales", "own scales"])
-def test_objective_and_gradient_are_those_of_the_paper(spread):
+def test_objective_and_gradient_are_those_of_the_paper():
     """J by the KL divergences themselves; the residual by finite differences over M^-1."""
-    problem = random_problem(6, 3, 2, missing=0.6, spread=spread, nu=np.array([8.0, 9.0, 30.0]))
+    problem = random_problem(6, 3, 2, missing=0.6, nu=np.array([8.0, 9.0, 30.0]))
     assert len({len(kernel.hidden) for kernel in problem.kernels}) > 1
     objective, M = MutualObjective.of(problem), some_matrix(6, 1)
     done = objective.evaluate(cholesky_factor(M))
-    assert done.objective == pytest.approx(printed_objective(problem, M, done.scales), rel=1e-12)
+    assert done.objective == pytest.approx(printed_objective(problem, M), rel=1e-12)
     rng, S, L = np.random.default_rng(3), np.linalg.inv(M), done.factor
     gradient = (problem.lam + 3) / 2 * (L @ done.residual @ L.T)
     for _ in range(4):
@@ -98,16 +91,6 @@ def test_objective_and_gradient_are_those_of_the_paper(spread):
             for sign in (1, -1)
         )
         assert (up - down) / 2 == pytest.approx(np.sum(gradient * D), rel=1e-5)
-
-
-def test_scales_minimise_the_objective():
-    problem = random_problem(6, 3, 4, spread=0.7)
-    M = some_matrix(6, 2)
-    scales = MutualObjective.of(problem).evaluate(cholesky_factor(M)).scales
-    for k in range(3):
-        moved = [scales * np.where(np.arange(3) == k, f, 1.0) for f in (0.999, 1.0, 1.001)]
-        low, at, high = (printed_objective(problem, M, s) for s in moved)
-        assert at < min(low, high)
 
 
 @pytest.mark.parametrize("memory", [0, 5], ids=["plain", "accelerated"])
@@ -124,7 +107,6 @@ def test_objective_never_rises(memory):
             rank=None if seed % 2 else 2,
             lam=10 ** rng.uniform(-3, 0.5),
             nu=n + rng.uniform(0, 20, n_kernels),
-            spread=0.5 if seed % 3 == 0 else None,
         )
         found, M = stationary(problem, max_iterations=40, tolerance=1e-9, memory=memory)
         J = found.objective
@@ -225,20 +207,17 @@ def test_zeros_can_end_in_a_saddle():
     assert mean.objective[-1] < zero.objective[-1] - 1e-4
 
 
-@pytest.mark.parametrize("spread", [None, 0.5], ids=["unit scales", "own scales"])
 @pytest.mark.parametrize("nu", [0.5, 80.0])
-def test_answer_is_the_mode_of_the_declaration_for_every_nu(nu, spread):
-    """Over M^-1 and ln s; the declaration's log density is of M and s, hence the Jacobians."""
+def test_answer_is_the_mode_of_the_declaration_for_every_nu(nu):
+    """Over M^-1; the declaration's log density is of M, hence the Jacobian."""
     kernels, visible = random_kernels(5, 3, 10)
-    model = MutualKernelCompletion(kernels, visible, nu=nu, spread=spread, collapsed=True)
+    model = MutualKernelCompletion(kernels, visible, nu=nu, collapsed=True)
     answer = fit_mutual_kernel_completion(model, RUN, tolerance=1e-8)
     assert answer.converged == "yes"
     values = [model.rvs_to_values[rv] for rv in model.free_RVs]
     packed = model.rvs_to_values[model["M"]]
     M = model.rvs_to_transforms[model["M"]].backward(packed)
     density = model.logp(jacobian=False) + 6 * pt.linalg.slogdet(M)[1]
-    if spread is not None:
-        density += model.rvs_to_values[model["s"]].sum()
     gradient = pytensor.function(values, pt.grad(density, values), mode="FAST_COMPILE")
     to_point = ValueMap(model, model.free_RVs)
     point = to_point.unconstrain({rv.name: answer.values[rv.name] for rv in model.free_RVs})
@@ -356,9 +335,3 @@ def test_interruption_leaves_what_there_is():
 def test_settings_are_checked(settings, message):
     with pytest.raises(ValueError, match=message):
         fit(MutualKernelCompletion.example(), EM(**settings), progressbar=False)
-
-
-def test_degrees_of_freedom_with_a_prior_are_declined():
-    kernels, visible = random_kernels(4, 2, 15)
-    model = MutualKernelCompletion(kernels, visible, nu=GammaExcess())
-    assert "fixed degrees of freedom" in EM().why_not(model)

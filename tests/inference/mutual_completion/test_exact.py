@@ -19,7 +19,6 @@ from kernelzoo.inference.mutual_completion.exact import (
     sample_mutual_kernel_completion,
 )
 from kernelzoo.models.completion.incomplete import half_of_visible
-from kernelzoo.models.completion.mutual_blocks import GammaExcess
 from kernelzoo.models.mutual_kernel_completion import MutualKernelCompletion
 from mutual_fixture import random_kernels
 
@@ -51,7 +50,7 @@ def log_likelihood(model, M):
 
 
 def prior_draws(model, draws, rng):
-    strength = model.problem.strength(model.problem.nu)
+    strength = model.problem.strength
     return stats.invwishart(strength + N + 1, strength * np.eye(N)).rvs(draws, random_state=rng)
 
 
@@ -100,7 +99,7 @@ def test_gibbs_steps_leave_the_exact_posterior():
     model = model_of()
     problem, rng = model.problem, np.random.default_rng(3)
     draws = 4_000
-    strength = problem.strength(NU)
+    strength = problem.strength
     known = [Known.of(kernel) for kernel in problem.kernels]
     fixed = half_of_visible(problem.kernels, NU, N, strength)
     drawn = sample_mutual_kernel_completion(model, RUN).sample(2 * draws, rng)
@@ -109,7 +108,7 @@ def test_gibbs_steps_leave_the_exact_posterior():
         half = fixed.copy()
         for one, v in zip(known, NU, strict=True):
             if len(one.kernel.hidden):
-                missing = impute(one, M, one.visible_factor(M), v, 1.0, rng)
+                missing = impute(one, M, v, rng)
                 one.kernel.add_missing(half, missing.hv, missing_square(one, missing), v)
         L = draw_model_matrix(half, strength + N + 1 + NU.sum(), rng)
         swept.append(L @ L.T)
@@ -127,7 +126,7 @@ def test_complete_kernels_are_a_special_case():
     """M is then inverse Wishart as a whole."""
     model = model_of(np.ones((N, 3), dtype=bool))
     problem = model.problem
-    strength = problem.strength(NU)
+    strength = problem.strength
     psi = strength * np.eye(N)
     psi += sum(v * kernel.values for v, kernel in zip(NU, problem.kernels, strict=True))
     M = sample_mutual_kernel_completion(model, RUN).sample(4_000, np.random.default_rng(4))["M"]
@@ -167,8 +166,6 @@ def test_heavy_tails_are_told():
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"nu": GammaExcess()}, "fixed degrees of freedom"),
-        ({"spread": 1.0}, "fixed degrees of freedom and scales"),
         ({"collapsed": True}, "a collapsed model lacks"),
         ({"visible": NESTED ^ (np.arange(12).reshape(4, 3) == 4)}, "nested masks"),
     ],

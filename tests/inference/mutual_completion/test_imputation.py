@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from kernelzoo.inference.mutual_completion.imputation import impute_kernels
+from kernelzoo.inference.mutual_completion.complete import impute_kernels
 from mutual_fixture import random_kernels
 
 KERNELS, VISIBLE = random_kernels(6, 2, 1)

@@ -4,7 +4,7 @@ import numpy as np
 import pymc as pm
 import pytest
 
-from kernelzoo.models.completion.mutual_entries import MONITORED, monitored_entries, monitored_pairs
+from kernelzoo.models.completion.mutual_blocks import MONITORED, monitored_entries, monitored_pairs
 from kernelzoo.models.mutual_kernel_completion import MutualKernelCompletion
 from mutual_fixture import random_kernels, random_problem
 

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernelzoo.numerics.completion_spectrum import Spectrum
+from kernelzoo.numerics.wishart import Spectrum
 
 
 @settings(max_examples=25, deadline=None)

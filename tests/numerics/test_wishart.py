@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from family import assert_ks
-from kernelzoo.numerics.matrix_draws import Bartlett, log_det_of_factor, solve_right
+from kernelzoo.numerics.wishart import Bartlett, log_det_of_factor, solve_right
 
 PSI = np.array([[2.0, 0.3, -0.5], [0.3, 1.0, 0.2], [-0.5, 0.2, 1.5]])
 # Any square root will do: here one that is not triangular.
