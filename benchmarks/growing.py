@@ -53,9 +53,8 @@ def nystroem(X: NDArray, m: int) -> Kernels:
     """Nystroem features of two Gaussian kernels, at m of the objects X."""
     wide, narrow = (
         basis_expansion(
-            Nystroem(gamma=gamma, n_components=m, random_state=0).fit(X).transform,
-            f"gaussian({gamma})",
-        )
+            Nystroem(gamma=gamma, n_components=m, random_state=0).fit(X).transform
+        ).named(f"gaussian({gamma})")
         for gamma in (0.05, 0.2)
     )
     return wide | narrow

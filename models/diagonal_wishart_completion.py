@@ -63,8 +63,6 @@ class DiagonalWishartCompletion(Partitioned, Declaration):
         Declare only the diagonal of W22.1, as the paper's approximation TW2 (eq 15). The
         distribution of lambda, delta, W21 and that diagonal stays the same; K22 lacks the
         contribution of the off-diagonal entries, whose mean is zero.
-    deterministic_K : bool, default=False
-        Declare the whole matrix ``K`` (object, object_) as well.
 
     Attributes
     ----------
@@ -116,7 +114,7 @@ class DiagonalWishartCompletion(Partitioned, Declaration):
     >>> kz.fit(model, "exact")["moments"]["K21_mean"]
     """
 
-    large: frozenset[str] = frozenset({"W21", "W22_1", "K21", "K22", "K"})
+    large: frozenset[str] = frozenset({"W21", "W22_1", "K21", "K22"})
     streamed: tuple[str, ...] = ("K21", "K22")
     #: Variable whose posterior mean is that of K21.
     completed: str = "K21"
@@ -133,7 +131,6 @@ class DiagonalWishartCompletion(Partitioned, Declaration):
         tau: float | None = None,
         alpha: float = 1.2,
         diagonal_W22_1: bool = False,
-        deterministic_K: bool = False,
     ):
         owner = type(self).__name__
         given = PartitionedKernels.of(theta, K11, weights, owner)
@@ -145,7 +142,6 @@ class DiagonalWishartCompletion(Partitioned, Declaration):
         self.zeta = check_positive(zeta, "zeta", owner)
         self.tau = check_positive(default_tau if tau is None else tau, "tau", owner)
         self.diagonal_W22_1 = check_flag(diagonal_W22_1, "diagonal_W22_1", owner)
-        check_flag(deterministic_K, "deterministic_K", owner)
         super().__init__(coords=object_coords(given.labels, n1))
 
         with self:
@@ -171,15 +167,11 @@ class DiagonalWishartCompletion(Partitioned, Declaration):
             # K21 = rows C1, K22 = C2' W22.1 C2 + rows W11^-1 rows'.
             projected = matrix_product(C2.T, W21)
             rows = matrix_product(matrix_product(coefficients, C1.T), W11) + projected
-            K21 = pm.Deterministic("K21", matrix_product(rows, C1), dims=("test", "train"))
+            pm.Deterministic("K21", matrix_product(rows, C1), dims=("test", "train"))
             explained = solve_lower(L11, rows.T)
             own = matrix_product(matrix_product(C2.T, W22_1), C2)
             K22_values = own + matrix_product(explained.T, explained)
-            K22 = pm.Deterministic("K22", K22_values, dims=("test", "test_"))
-            if deterministic_K:
-                K11 = matrix_product(matrix_product(C1.T, W11), C1)
-                blocks = [pt.concatenate([K11, K21.T], axis=1), pt.concatenate([K21, K22], axis=1)]
-                pm.Deterministic("K", pt.concatenate(blocks), dims=("object", "object_"))
+            pm.Deterministic("K22", K22_values, dims=("test", "test_"))
         self.seal()
 
     @classmethod

@@ -334,23 +334,6 @@ class MultinomialProbit(Declaration):
         )
 
     @property
-    def summands(self) -> np.ndarray:
-        """Matrices (kernel, obs, basis) whose weighted sum is the current composite kernel.
-
-        If the weights are not random variables, the only matrix is the composite kernel, O(S N M).
-
-        Raises
-        ------
-        ValueError
-            If the kernels have parameters.
-        """
-        terms = self.combination.terms(self.design)
-        if self.learned:
-            return terms
-        total = np.tensordot(self["beta"].get_value(), terms, axes=1)
-        return self.combination.from_terms(total)[None]
-
-    @property
     def label_codes(self) -> np.ndarray:
         """Current class codes, int array (obs,) of 0..C-1.
 

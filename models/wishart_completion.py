@@ -11,7 +11,6 @@ from scipy.special import multigammaln
 from ..numerics.wishart import log_det_of_factor
 from ..validation import (
     Seed,
-    check_flag,
     integer_seed,
 )
 from .completion.blocks import declare_inverse_wishart, declare_kernel, object_coords
@@ -111,8 +110,6 @@ class WishartCompletion(Partitioned, Declaration):
     r, eta : float, optional
         Degrees of freedom of K and of Sigma, real numbers above n - 1. Default: n + 1, as in the
         paper.
-    deterministic_K : bool, default=False
-        Declare the whole matrix ``K`` (object, object_) as well.
 
     Attributes
     ----------
@@ -166,7 +163,7 @@ class WishartCompletion(Partitioned, Declaration):
     >>> kz.fit(model, "exact")["moments"]["K21_mean"]
     """
 
-    large: frozenset[str] = frozenset({"Sigma11", "Sigma22_1", "B", "K21", "K22_1", "K22", "K"})
+    large: frozenset[str] = frozenset({"Sigma11", "Sigma22_1", "B", "K21", "K22_1", "K22"})
     streamed: tuple[str, ...] = ("K21", "K22")
     #: Variable whose posterior mean is that of K21.
     completed: str = "K21"
@@ -179,10 +176,8 @@ class WishartCompletion(Partitioned, Declaration):
         weights: Any = None,
         r: float | None = None,
         eta: float | None = None,
-        deterministic_K: bool = False,
     ):
         owner = type(self).__name__
-        check_flag(deterministic_K, "deterministic_K", owner)
         given = PartitionedKernels.of(theta, K11, weights, owner)
         n, n1 = len(given.theta), len(given.K11)
         self.r = check_degrees_of_freedom(n + 1 if r is None else r, "r", owner, above=n - 1)
@@ -195,7 +190,7 @@ class WishartCompletion(Partitioned, Declaration):
             theta_data = pm.Data("theta", given.theta, shape=(n, n), dims=("object", "object_"))
             observed = pm.Data("K11_values", given.K11, shape=(n1, n1), dims=("train", "train_"))
             Sigma = declare_inverse_wishart(theta_data, self.eta, n1)
-            declare_kernel(Sigma, self.r, observed, n1, deterministic_K=deterministic_K)
+            declare_kernel(Sigma, self.r, observed, n1)
         self.seal()
 
     @classmethod

@@ -597,10 +597,6 @@ TABLE = {
         ),
         ("y", "CompositeKernelRegressor", "of outputs with distinct names", "'a' more than once"),
     ),
-    "no completed kernels": (
-        lambda: kz.completion.CompletedKernels.from_dataset(xr.Dataset()),
-        ("stored", "CompletedKernels.from_dataset", "that to_dataset has returned", "a Dataset"),
-    ),
     "an empty result for an estimator": (
         lambda: kz.estimators.KernelProbitClassifier.from_result(xr.DataTree(), X, Y),
         ("result", "KernelProbitClassifier.from_result", "a result of fit", "an empty DataTree"),

@@ -329,7 +329,6 @@ def test_weights_of_a_new_rule_may_follow_from_other_variables(rules):
     weights = v**2 / (v**2).sum(1, keepdims=True)
     check_predictions(model, result, new, np.einsum("dk,knm->dnm", weights, new))
 
-    np.testing.assert_array_equal(model.summands, model.design)
     with model, pytest.raises(TypeError, match="Got SquaredWeights"):
         AlbertChib()
 

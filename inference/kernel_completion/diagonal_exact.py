@@ -30,7 +30,6 @@ from ...models.diagonal_wishart_completion import DiagonalWishartCompletion
 from ...numerics.wishart import stacked
 from ..engine.engine import Run
 from ..engine.outputs import ExactOutput
-from .exact import tails_of_K
 
 __all__ = ["LogLambda", "evidence_of_diagonal_completion", "sample_diagonal_completion", "tails"]
 
@@ -177,7 +176,6 @@ def tails(model: DiagonalWishartCompletion) -> dict[str, float | Array]:
         "W22_1": eta if model.diagonal_W22_1 else eta * (2 - np.eye(n2)),
         "K21": 2 * eta,
         "K22": eta,
-        "K": tails_of_K(n1, n2, 2 * eta, eta),
     }
 
 

@@ -29,7 +29,6 @@ __all__ = [
     "posterior_moments",
     "sample_completion",
     "tails",
-    "tails_of_K",
 ]
 
 type Array = npt.NDArray[np.float64]
@@ -121,16 +120,7 @@ def tails(given: CompletionParameters) -> dict[str, float | Array]:
         "K22_1": scale,
         "K22": scale,
         "trace_K22": scale,
-        "K": tails_of_K(given.n_train, given.n_test, root, scale),
     }
-
-
-def tails_of_K(n1: int, n2: int, K21: float, K22: float) -> Array:
-    """Tails of the whole matrix (n, n) from the tails of its blocks; K11 is observed."""
-    whole = np.full((n1 + n2, n1 + n2), K21)
-    whole[:n1, :n1] = np.inf
-    whole[n1:, n1:] = K22
-    return whole
 
 
 def inverse_wishart_moments(df: float, psi: Array) -> tuple[Array, Array | None, Array | None]:

@@ -58,12 +58,10 @@ def declare_inverse_wishart(theta: TensorVariable, eta: TensorVariable | float, 
     return Blocks(Sigma11, Sigma22_1, S, B)
 
 
-def declare_kernel(
-    sigma: Blocks, r: float, observed: TensorVariable, n1: int, *, deterministic_K: bool = False
-) -> None:
+def declare_kernel(sigma: Blocks, r: float, observed: TensorVariable, n1: int) -> None:
     """Declare K | Sigma ~ W(r, Sigma) in blocks: ``K11`` (observed), ``K21``, ``K22_1``.
 
-    Deterministic variables: ``K22``, its trace, log det Sigma22.1 and, on request, ``K``.
+    Deterministic variables: ``K22``, its trace and log det Sigma22.1.
     """
     Sigma11, Sigma22_1, S, B = sigma
     K11 = Wishart("K11", r, Sigma11, observed=observed, dims=("train", "train_"))
@@ -73,12 +71,9 @@ def declare_kernel(
 
     explained = solve_lower(C11, K21.T)
     K22_values = K22_1 + matrix_product(explained.T, explained)
-    K22 = pm.Deterministic("K22", K22_values, dims=("test", "test_"))
+    pm.Deterministic("K22", K22_values, dims=("test", "test_"))
     pm.Deterministic("trace_K22", pt.trace(K22_1) + (explained**2).sum())
     pm.Deterministic("log_det_Sigma22_1", log_det(S))
-    if deterministic_K:
-        rows = [pt.concatenate([K11, K21.T], axis=1), pt.concatenate([K21, K22], axis=1)]
-        pm.Deterministic("K", pt.concatenate(rows), dims=("object", "object_"))
 
 
 def object_coords(labels: np.ndarray, n1: int) -> dict[str, np.ndarray]:

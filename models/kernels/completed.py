@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any, Self, override
+from typing import Any, override
 
 import numpy as np
 import pandas as pd
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ...validation import argument_error
 from .labels import check_distinct, listed
 from .normalization import normalize
-from .source import DIMS, KernelSource
+from .source import KernelSource
 
 OWNER = "CompletedKernels"
 
@@ -88,7 +88,6 @@ class CompletedKernels:
     >>> completion = kz.completion.complete_kernels({"rna": A, "protein": B}, draws=5)
     >>> completion.sd.sel(kernel="rna")
     >>> completion.of(np.arange(9)).mean
-    >>> completion.to_dataset().to_netcdf("completion.nc")
     """
 
     mean: xr.DataArray
@@ -177,34 +176,4 @@ class CompletedKernels:
         of = "of(train)" if basis is None else "of(new, train)"
         raise argument_error(
             argument, owner, f"completion.{of}, the kernels of some objects", "all"
-        )
-
-    def to_dataset(self) -> xr.Dataset:
-        """Dataset that netCDF can store; `from_dataset` reads it."""
-        stored = xr.Dataset(
-            {
-                "mean": self.mean,
-                "draws": (("completion", *DIMS), self.draws),
-                "visible": (("obs", "kernel"), self.visible),
-            },
-            attrs={"steps": " ".join(self.steps)},
-        )
-        if self.sd is not None:
-            stored["sd"] = self.sd
-        return stored
-
-    @classmethod
-    def from_dataset(cls, stored: xr.Dataset) -> Self:
-        """Completed kernels from what `to_dataset` returned; raise ValueError for anything else."""
-        needed = {"mean", "draws", "visible"}
-        if not (isinstance(stored, xr.Dataset) and needed <= {*stored} and "steps" in stored.attrs):
-            got = f"a {type(stored).__name__}, not so written"
-            owner = f"{OWNER}.from_dataset"
-            raise argument_error("stored", owner, "a Dataset that to_dataset has returned", got)
-        return cls(
-            stored["mean"].rename("kernels"),
-            stored["draws"].to_numpy(),
-            stored["visible"].to_numpy().astype(bool),
-            stored.get("sd"),
-            tuple(stored.attrs["steps"].split()),
         )

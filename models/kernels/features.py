@@ -48,30 +48,10 @@ class Objects:
     columns: dict[str | None, pd.Index] = field(default_factory=dict)
     numbered: bool = False
 
-    def __getstate__(self) -> dict[str, Any]:
-        """State without indexes and keys that are None, which skops cannot store."""
-        return self.__dict__ | {
-            "features": list(self.features.items()),
-            "columns": [(space, list(names)) for space, names in self.columns.items()],
-        }
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Restore dicts and indexes."""
-        columns = {s: pd.Index(names, tupleize_cols=False) for s, names in state["columns"]}
-        self.__dict__.update(state | {"features": dict(state["features"]), "columns": columns})
-
     @property
     def coord(self) -> tuple[str, NDArray, dict[str, str] | None]:
         """Labels as the coordinate of the dim "obs"."""
         return "obs", self.labels, NUMBERED if self.numbered else None
-
-    def block(self, rows: slice) -> "Objects":
-        """Take some of the objects."""
-        return replace(
-            self,
-            features={space: values[rows] for space, values in self.features.items()},
-            labels=self.labels[rows],
-        )
 
     def are_dask(self, spaces: Iterable[str | None]) -> bool:
         """Whether the features of any of these spaces are a Dask array."""

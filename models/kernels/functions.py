@@ -133,7 +133,7 @@ def covariance(function: Any) -> Kernels:
     return _one(Covariance(function))
 
 
-def basis_expansion(function: Callable[[NDArray], NDArray], name: str | None = None) -> Kernels:
+def basis_expansion(function: Callable[[NDArray], NDArray]) -> Kernels:
     """Features instead of a kernel: the stack has one column per basis function.
 
     Parameters
@@ -141,16 +141,13 @@ def basis_expansion(function: Callable[[NDArray], NDArray], name: str | None = N
     function : callable
         Maps objects of shape (n, D) to features of shape (n, M), row by row; fit its parameters
         beforehand, as those of scikit-learn's `Nystroem`.
-    name : str, optional
-        Default: the name of the function.
 
     Examples
     --------
-    >>> squares = kz.kernels.basis_expansion(np.square, "squares")
+    >>> squares = kz.kernels.basis_expansion(np.square).named("squares")
     >>> squares(X_train).shape
     """
-    expansion = _one(BasisExpansion(function))
-    return expansion if name is None else expansion.named(name)
+    return _one(BasisExpansion(function))
 
 
 def _one(base: BaseKernel) -> Kernels:

@@ -272,7 +272,6 @@ def test_attributes_of_a_declaration_are_fixed(name, attribute):
         (lambda: kz.CompositeKernelRegression.example(collapsed="no"), "collapsed"),
         (lambda: kz.CompositeKernelClassification.example(bias=1), "bias"),
         (lambda: kz.WishartKernelMixture.example(collapsed="no"), "collapsed"),
-        (lambda: kz.WishartCompletion(np.eye(3), np.eye(2), deterministic_K="no"), "deterministic"),
         (lambda: kz.DiagonalWishartCompletion(np.eye(3), np.eye(2), diagonal_W22_1="no"), "W22"),
         (lambda: kz.kernels.Theta(ard="yes"), "ard"),
         (lambda: kz.combinations.Binary(empty="no"), "empty"),

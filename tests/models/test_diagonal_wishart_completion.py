@@ -77,9 +77,11 @@ def test_density_is_the_explicit_one(diagonal):
 @pytest.mark.parametrize("diagonal", VARIANTS)
 def test_prior_draws_obey_the_whole_model(diagonal):
     """K = C'WC is positive definite; W21, W11 and the diagonal of W have their laws given delta."""
-    model = kz.DiagonalWishartCompletion.example(diagonal_W22_1=diagonal, deterministic_K=True)
+    model = kz.DiagonalWishartCompletion.example(diagonal_W22_1=diagonal)
     prior = pm.sample_prior_predictive(200, model=model, random_seed=1)
-    K = prior["prior"]["K"].values[0]
+    K11 = model.C1.T @ prior["prior_predictive"]["W11"].values[0] @ model.C1
+    K21, K22 = prior["prior"]["K21"].values[0], prior["prior"]["K22"].values[0]
+    K = np.block([[K11, K21.mT], [K21, K22]])
     assert (np.linalg.eigvalsh(K) > 0).all()
     C_inverse = np.linalg.inv(whole_basis(model))
     W = C_inverse.T @ K @ C_inverse

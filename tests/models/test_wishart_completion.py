@@ -128,15 +128,6 @@ def test_kernels_can_be_exchanged_and_predicted():
     np.testing.assert_array_equal(model.theta, 2 * WishartCompletion.example().theta)
 
 
-def test_whole_matrix_on_request():
-    small = WishartCompletion.example()
-    model = WishartCompletion(
-        small.theta, small.K11_values, r=small.r, eta=small.eta, deterministic_K=True
-    )
-    assert "K" not in small.named_vars
-    assert model.named_vars_to_dims["K"] == ("object", "object_")
-
-
 def test_defaults_are_the_papers():
     small = WishartCompletion.example()
     model = WishartCompletion(small.theta, small.K11_values)

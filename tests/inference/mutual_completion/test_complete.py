@@ -1,5 +1,7 @@
 """Completion with draws, and models fitted on several completions."""
 
+import pickle
+
 import arviz as az
 import numpy as np
 import pandas as pd
@@ -174,9 +176,7 @@ def test_results_are_saved_and_others_refused(completion, fitted, tmp_path):
     result.to_netcdf(tmp_path / "r.nc")
     loaded = xr.open_datatree(tmp_path / "r.nc")
     xr.testing.assert_identical(kz.predict(model, loaded, new), kz.predict(model, result, new))
-    completion.to_dataset().to_netcdf(tmp_path / "c.nc")
-    read = CompletedKernels.from_dataset(xr.open_dataset(tmp_path / "c.nc"))
-    assert read.key == completion.key
+    assert pickle.loads(pickle.dumps(completion)).key == completion.key
     turned = CompletedKernels(
         completion.mean, completion.draws[::-1], completion.visible, None, completion.steps
     )

@@ -264,7 +264,7 @@ SPECIFICATIONS = {
     "gaussian": gaussian(0.3),
     "normalised": linear().normalize("unit"),
     "landmarks": gaussian(0.3).landmarks(4),
-    "expansion": basis_expansion(lambda X: X[:, :2], "first two"),
+    "expansion": basis_expansion(lambda X: X[:, :2]).named("first two"),
     "parameters": gaussian(Theta(ard=True)) | linear(),
 }
 
@@ -606,7 +606,7 @@ MASKED_PAIR = np.ma.masked_array([0.5, 0.5], [True, False])
         lambda: WishartCompletion(np.eye(3), np.ma.masked_array(np.eye(2), np.eye(2))),
         lambda: MutualKernelCompletion([np.eye(3)] * 2, nu=10 * MASKED_PAIR),
         lambda: MutualKernelCompletion([np.eye(3)] * 2, np.ma.masked_array(np.ones((3, 2)), 1)),
-        lambda: basis_expansion(lambda X: np.ma.masked_array(X, X > 0), "phi")(FEATURES),
+        lambda: basis_expansion(lambda X: np.ma.masked_array(X, X > 0))(FEATURES),
     ],
 )
 def test_masks_are_refused(make):

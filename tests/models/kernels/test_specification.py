@@ -228,7 +228,7 @@ def test_covariance_with_a_random_hyperparameter(X):
 
 def test_basis_expansion_with_nystroem_features(X, X_new):
     features = Nystroem(gamma=0.3, n_components=5, random_state=0).fit(X)
-    kernels = basis_expansion(features.transform, "nystroem")
+    kernels = basis_expansion(features.transform).named("nystroem")
     train, cross = kernels(X), kernels(X_new, X)
     assert train.shape == (1, N, 5)
     assert train["kernel"].values.tolist() == ["nystroem"]
