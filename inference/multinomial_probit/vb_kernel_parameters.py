@@ -25,13 +25,23 @@ import numpy.typing as npt
 from scipy.special import roots_hermitenorm
 from scipy.stats import norm, qmc
 
-__all__ = ["Expectation", "Normal"]
+from ...models.combinations.normal_coordinates import NormalCoordinates
+from ...models.combinations.sums import WeightedSum
+from ...models.multinomial_probit import Composition, MultinomialProbit
+from ...numerics.kernel_products import KernelProducts
+from .vb_kernels import ExpectedKernels
+
+__all__ = ["Expectation", "KernelFamily", "Normal"]
 
 type Array = npt.NDArray[np.float64]
 type LogDensity = Callable[[Array], float]
 
-# Gauss-Hermite nodes an axis by number of coordinates.
-NODES_AN_AXIS = {1: 11, 2: 5, 3: 4}
+# Standard deviation of the coordinates at the start.
+FIRST_SD = 0.1
+# Exponent at the start of a kernel with a starting weight of zero.
+LEAST_EXPONENT = 0.05
+# Gauss-Hermite nodes per axis by number of coordinates.
+NODES_PER_AXIS = {1: 11, 2: 5, 3: 4}
 # Least number of quasi-random nodes, for more coordinates.
 LEAST_NODES = 64
 # With more coordinates, the curvature is approximated by its diagonal.
@@ -55,11 +65,11 @@ class Expectation(NamedTuple):
 def _nodes(dimension: int) -> tuple[Array, Array, Array]:
     """Nodes z (n, P) and weights of a standard normal, and the fit of a quadratic to values.
 
-    The fit (q, n) gives the coefficients of 1, z_i, (z_i^2 - 1) / 2 and, for few coordinates, z_i
-    z_j, which are the expectations of gradient and curvature.
+    The fit (q, n) gives the coefficients of 1, z_i, (z_i^2 - 1) / 2 and, for few coordinates,
+    z_i z_j, which are the expectations of gradient and curvature.
     """
-    if dimension in NODES_AN_AXIS:
-        nodes, weights = roots_hermitenorm(NODES_AN_AXIS[dimension])
+    if dimension in NODES_PER_AXIS:
+        nodes, weights = roots_hermitenorm(NODES_PER_AXIS[dimension])
         z = np.stack(np.meshgrid(*[nodes] * dimension, indexing="ij")).reshape(dimension, -1).T
         mass = np.prod(np.meshgrid(*[weights] * dimension, indexing="ij"), axis=0).ravel()
         mass /= mass.sum()
@@ -79,22 +89,10 @@ def _nodes(dimension: int) -> tuple[Array, Array, Array]:
 
 @dataclass(frozen=True)
 class Normal:
-    """Normal Q(psi).
-
-    Parameters
-    ----------
-    mean : array of shape (P,)
-    factor : array of shape (P, P)
-        Root R of the covariance R R'.
-    """
+    """Normal Q(psi) with mean (P,), and covariance R R' for the `factor` R (P, P)."""
 
     mean: Array
     factor: Array
-
-    @property
-    def sd(self) -> Array:
-        """Standard deviations of psi (P,)."""
-        return np.sqrt(np.sum(self.factor**2, axis=1))
 
     @property
     def gain(self) -> float:
@@ -148,3 +146,70 @@ class Normal:
         """Draws (draw, P) of psi, and their log densities (draw,)."""
         z = rng.standard_normal((draws, len(self.mean)))
         return self.mean + z @ self.factor.T, norm.logpdf(z).sum(axis=1) - self._log_root
+
+
+@dataclass(frozen=True)
+class KernelFamily:
+    """The kernels whose weighted sum is the composite kernel, at coordinates psi (P,).
+
+    For a product this is the composite kernel itself, with weight one.
+    """
+
+    composition: Composition
+    is_product: bool
+
+    @classmethod
+    def of(cls, model: MultinomialProbit) -> Self:
+        """Read the model's kernels and combination rule."""
+        return cls(model.composition, not isinstance(model.combination, WeightedSum))
+
+    @property
+    def coordinates(self) -> NormalCoordinates:
+        """Coordinates psi; empty if the kernels are known."""
+        return self.composition.coordinates
+
+    def stack(self, psi: Array) -> Array:
+        """Kernels (S, N, M) at coordinates (P,)."""
+        values = self.coordinates.values(psi)
+        if self.is_product:
+            return self.composition.composite(values)[None]
+        return self.composition.kernels(values)
+
+    def start(self, weights: Array) -> Normal:
+        """Make the factor before the first update, at kernel weights (S,)."""
+        exponents = np.maximum(weights / weights.max(), LEAST_EXPONENT)
+        prior_means = self.coordinates.omega / self.coordinates.phi
+        center = self.coordinates.psi({"beta": exponents, "theta": prior_means})
+        return Normal(center, FIRST_SD * np.eye(len(center)))
+
+    def expected(self, factor: Normal) -> ExpectedKernels:
+        """Take expectations under a factor; O(S^2 N M^2) and one stack of kernels per node."""
+        points, weights = factor.expectation
+        first = ExpectedKernels.of(self.stack(points[0]))
+        design, products = weights[0] * first.design, weights[0] * first.products.products
+        for psi, weight in zip(points[1:], weights[1:], strict=True):
+            stack = self.stack(psi)
+            design += weight * stack
+            products += weight * KernelProducts.of(stack).products
+        return ExpectedKernels(design, replace(first.products, products=products))
+
+    def log_likelihood(
+        self, target: Array, mean: Array, second_moment: Array, moment: Array
+    ) -> LogDensity:
+        """Make the expected log likelihood of psi, up to a constant; O(S N M^2) per evaluation.
+
+        `target` (N, M) is E[Y] E[W], `mean` and `second_moment` are those of the weights, and
+        `moment` (M, M) is E[W'W].
+        """
+        eigenvalues, axes = np.linalg.eigh(second_moment)
+        kept = eigenvalues > 1e-14 * eigenvalues.max()
+        roots = (axes[:, kept] * np.sqrt(eigenvalues[kept])).T
+
+        def of(psi: Array) -> float:
+            stack = self.stack(psi)
+            linear = np.vdot(np.tensordot(mean, stack, axes=1), target)
+            combined = (np.tensordot(root, stack, axes=1) for root in roots)
+            quadratic = sum(np.vdot(each @ moment, each) for each in combined)
+            return float(linear - 0.5 * quadratic)
+
+        return of
