@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.linalg import lapack, solve_triangular
 
 from kernelzoo.inference import Run
-from kernelzoo.inference.multinomial_probit.vb_kernel_parameters import KernelFamily
+from kernelzoo.inference.multinomial_probit.vb_kernels import KernelFamily
 from kernelzoo.inference.variational import (
     binary_factor,
     concentration_factor,

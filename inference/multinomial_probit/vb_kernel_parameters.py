@@ -25,21 +25,11 @@ import numpy.typing as npt
 from scipy.special import roots_hermitenorm
 from scipy.stats import norm, qmc
 
-from ...models.combinations.normal_coordinates import NormalCoordinates
-from ...models.combinations.sums import WeightedSum
-from ...models.multinomial_probit import Composition, MultinomialProbit
-from ...numerics.kernel_products import KernelProducts
-from .vb_kernels import ExpectedKernels
-
-__all__ = ["Expectation", "KernelFamily", "Normal"]
+__all__ = ["Expectation", "LogDensity", "Normal"]
 
 type Array = npt.NDArray[np.float64]
 type LogDensity = Callable[[Array], float]
 
-# Standard deviation of the coordinates at the start.
-FIRST_SD = 0.1
-# Exponent at the start of a kernel with a starting weight of zero.
-LEAST_EXPONENT = 0.05
 # Gauss-Hermite nodes per axis by number of coordinates.
 NODES_PER_AXIS = {1: 11, 2: 5, 3: 4}
 # Least number of quasi-random nodes, for more coordinates.
@@ -146,70 +136,3 @@ class Normal:
         """Draws (draw, P) of psi, and their log densities (draw,)."""
         z = rng.standard_normal((draws, len(self.mean)))
         return self.mean + z @ self.factor.T, norm.logpdf(z).sum(axis=1) - self._log_root
-
-
-@dataclass(frozen=True)
-class KernelFamily:
-    """The kernels whose weighted sum is the composite kernel, at coordinates psi (P,).
-
-    For a product this is the composite kernel itself, with weight one.
-    """
-
-    composition: Composition
-    is_product: bool
-
-    @classmethod
-    def of(cls, model: MultinomialProbit) -> Self:
-        """Read the model's kernels and combination rule."""
-        return cls(model.composition, not isinstance(model.combination, WeightedSum))
-
-    @property
-    def coordinates(self) -> NormalCoordinates:
-        """Coordinates psi; empty if the kernels are known."""
-        return self.composition.coordinates
-
-    def stack(self, psi: Array) -> Array:
-        """Kernels (S, N, M) at coordinates (P,)."""
-        values = self.coordinates.values(psi)
-        if self.is_product:
-            return self.composition.composite(values)[None]
-        return self.composition.kernels(values)
-
-    def start(self, weights: Array) -> Normal:
-        """Make the factor before the first update, at kernel weights (S,)."""
-        exponents = np.maximum(weights / weights.max(), LEAST_EXPONENT)
-        prior_means = self.coordinates.omega / self.coordinates.phi
-        center = self.coordinates.psi({"beta": exponents, "theta": prior_means})
-        return Normal(center, FIRST_SD * np.eye(len(center)))
-
-    def expected(self, factor: Normal) -> ExpectedKernels:
-        """Take expectations under a factor; O(S^2 N M^2) and one stack of kernels per node."""
-        points, weights = factor.expectation
-        first = ExpectedKernels.of(self.stack(points[0]))
-        design, products = weights[0] * first.design, weights[0] * first.products.products
-        for psi, weight in zip(points[1:], weights[1:], strict=True):
-            stack = self.stack(psi)
-            design += weight * stack
-            products += weight * KernelProducts.of(stack).products
-        return ExpectedKernels(design, replace(first.products, products=products))
-
-    def log_likelihood(
-        self, target: Array, mean: Array, second_moment: Array, moment: Array
-    ) -> LogDensity:
-        """Make the expected log likelihood of psi, up to a constant; O(S N M^2) per evaluation.
-
-        `target` (N, M) is E[Y] E[W], `mean` and `second_moment` are those of the weights, and
-        `moment` (M, M) is E[W'W].
-        """
-        eigenvalues, axes = np.linalg.eigh(second_moment)
-        kept = eigenvalues > 1e-14 * eigenvalues.max()
-        roots = (axes[:, kept] * np.sqrt(eigenvalues[kept])).T
-
-        def of(psi: Array) -> float:
-            stack = self.stack(psi)
-            linear = np.vdot(np.tensordot(mean, stack, axes=1), target)
-            combined = (np.tensordot(root, stack, axes=1) for root in roots)
-            quadratic = sum(np.vdot(each @ moment, each) for each in combined)
-            return float(linear - 0.5 * quadratic)
-
-        return of

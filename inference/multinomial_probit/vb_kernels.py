@@ -1,5 +1,9 @@
 """Known and expected kernels of the multinomial probit, and the expected utilities (eqs 6-8).
 
+If the composite kernel is linear in the learned weights, the kernels and their products are fixed.
+Exponents of products and kernel parameters change the kernels; expectations are then taken under
+their factor (`vb_kernel_parameters`).
+
 One pass over the objects computes all that an iteration needs from the data: the expected utilities
 and their products with the kernels. The rest of an iteration does not depend on the number of
 objects. For kernels in a Dask array, each pass maps sums over the chunks and adds them where they
@@ -8,23 +12,32 @@ S C M numbers from one of them; the labels have gone to the workers before.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from ...models.combinations.normal_coordinates import NormalCoordinates
+from ...models.combinations.sums import WeightedSum
 from ...models.kernels.dask_stack import DaskStack, rows_of
+from ...models.multinomial_probit import Composition, MultinomialProbit
 from ...numerics.kernel_products import KernelProducts
 from ...numerics.probit import log_probability_and_gradient
 from ...numerics.threads import blocks_of, in_blocks
 from ...validation import argument_error
+from .vb_kernel_parameters import LogDensity, Normal
 
-__all__ = ["ExpectedKernels", "ExpectedUtilities", "KernelsOfDask"]
+__all__ = ["ExpectedKernels", "ExpectedUtilities", "KernelFamily", "KernelsOfDask"]
 
 type Array = npt.NDArray[np.float64]
 #: log_z, square and products of `ExpectedUtilities`.
 type Sums = tuple[float, float, Array]
+
+# Standard deviation of the coordinates at the start.
+FIRST_SD = 0.1
+# Exponent at the start of a kernel with a starting weight of zero.
+LEAST_EXPONENT = 0.05
 
 
 class ExpectedUtilities(NamedTuple):
@@ -109,6 +122,73 @@ class KernelsOfDask:
             _utilities_of_chunk, weights, regressors, by_object=[self.labels]
         )
         return ExpectedUtilities(log_z, square, np.empty((0, len(regressors))), products)
+
+
+@dataclass(frozen=True)
+class KernelFamily:
+    """The kernels whose weighted sum is the composite kernel, at coordinates psi (P,).
+
+    For a product this is the composite kernel itself, with weight one.
+    """
+
+    composition: Composition
+    is_product: bool
+
+    @classmethod
+    def of(cls, model: MultinomialProbit) -> Self:
+        """Read the model's kernels and combination rule."""
+        return cls(model.composition, not isinstance(model.combination, WeightedSum))
+
+    @property
+    def coordinates(self) -> NormalCoordinates:
+        """Coordinates psi; empty if the kernels are known."""
+        return self.composition.coordinates
+
+    def stack(self, psi: Array) -> Array:
+        """Kernels (S, N, M) at coordinates (P,)."""
+        values = self.coordinates.values(psi)
+        if self.is_product:
+            return self.composition.composite(values)[None]
+        return self.composition.kernels(values)
+
+    def start(self, weights: Array) -> Normal:
+        """Make the factor before the first update, at kernel weights (S,)."""
+        exponents = np.maximum(weights / weights.max(), LEAST_EXPONENT)
+        prior_means = self.coordinates.omega / self.coordinates.phi
+        center = self.coordinates.psi({"beta": exponents, "theta": prior_means})
+        return Normal(center, FIRST_SD * np.eye(len(center)))
+
+    def expected(self, factor: Normal) -> ExpectedKernels:
+        """Take expectations under a factor; O(S^2 N M^2) and one stack of kernels per node."""
+        points, weights = factor.expectation
+        first = ExpectedKernels.of(self.stack(points[0]))
+        design, products = weights[0] * first.design, weights[0] * first.products.products
+        for psi, weight in zip(points[1:], weights[1:], strict=True):
+            stack = self.stack(psi)
+            design += weight * stack
+            products += weight * KernelProducts.of(stack).products
+        return ExpectedKernels(design, replace(first.products, products=products))
+
+    def log_likelihood(
+        self, target: Array, mean: Array, second_moment: Array, moment: Array
+    ) -> LogDensity:
+        """Make the expected log likelihood of psi, up to a constant; O(S N M^2) per evaluation.
+
+        `target` (N, M) is E[Y] E[W], `mean` and `second_moment` are those of the weights, and
+        `moment` (M, M) is E[W'W].
+        """
+        eigenvalues, axes = np.linalg.eigh(second_moment)
+        kept = eigenvalues > 1e-14 * eigenvalues.max()
+        roots = (axes[:, kept] * np.sqrt(eigenvalues[kept])).T
+
+        def of(psi: Array) -> float:
+            stack = self.stack(psi)
+            linear = np.vdot(np.tensordot(mean, stack, axes=1), target)
+            combined = (np.tensordot(root, stack, axes=1) for root in roots)
+            quadratic = sum(np.vdot(each @ moment, each) for each in combined)
+            return float(linear - 0.5 * quadratic)
+
+        return of
 
 
 def _products_of_chunk(chunk: npt.NDArray[np.floating]) -> tuple[Array]:

@@ -20,8 +20,8 @@ from ..variational.ascent import Coordinates
 from ..variational.concentration import ConcentrationFactor, concentration_factor
 from ..variational.factors import binary_factor, precision_factor, regressors_bound
 from ..variational.simplex import TINY, SimplexFactor, moments_around, simplex_factor
-from .vb_kernel_parameters import KernelFamily, Normal
-from .vb_kernels import ExpectedKernels, ExpectedUtilities, KernelsOfDask
+from .vb_kernel_parameters import Normal
+from .vb_kernels import ExpectedKernels, ExpectedUtilities, KernelFamily, KernelsOfDask
 
 __all__ = ["COORDINATES", "RULES", "Data", "State", "ascend", "inner_steps", "start", "update"]
 

@@ -7,7 +7,7 @@ import pytest
 
 from family import assert_mean
 from kernelzoo.inference import Run
-from kernelzoo.inference.multinomial_probit.vb_kernel_parameters import KernelFamily
+from kernelzoo.inference.multinomial_probit.vb_kernels import KernelFamily
 from kernelzoo.models.kernels import as_stack
 from kernelzoo.models.multinomial_probit import MultinomialProbit
 from probit_moments import log_probability
