@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from scipy.special import digamma, zeta
 
 from kernelzoo.inference import Run
+from kernelzoo.inference.composite_kernel.vb import Approximation
 from kernelzoo.inference.composite_kernel.vb_likelihoods import Bernoulli
-from kernelzoo.inference.composite_kernel.vb_output import Approximation
 from kernelzoo.inference.composite_kernel.vb_updates import Data, State, start, update
 from kernelzoo.inference.engine import lean_tree
 from kernelzoo.inference.variational import Gamma
@@ -71,7 +71,7 @@ def fit_type_two(
     return TypeTwo(lean_tree(model, run, sample, {}), bounds, weights)
 
 
-def _fitted(state: State[Any], priors: Mapping[str, Gamma]) -> dict[str, Gamma]:
+def _fitted(state: State, priors: Mapping[str, Gamma]) -> dict[str, Gamma]:
     """Priors with the highest expected log density (section 4.2)."""
     return {name: most_likely(factor) for name in priors if (factor := getattr(state, name))}
 

@@ -31,18 +31,5 @@ def composite_kernel_steps(
     moves: Count = 2,
     block: Count = 2,
 ) -> list[BlockedStep]:
-    """One block for all variables; `Gibbs` explains the settings.
-
-    Parameters
-    ----------
-    model : CompositeKernelRegression or CompositeKernelClassification
-        Declaration.
-    run : Run
-        Unused: the step gets its generators from PyMC.
-
-    Returns
-    -------
-    list of BlockedStep
-        Steps for ``pm.sample``.
-    """
+    """One block for all variables; `Gibbs` explains the settings."""
     return [CompositeKernelGibbs(model=model, scheme=scheme, moves=moves, block=block)]

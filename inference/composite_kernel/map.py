@@ -32,7 +32,6 @@ and stores no K N M numbers besides the kernels.
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -45,33 +44,22 @@ from ...validation import Count, Positive
 from ..engine.engine import Run
 from ..engine.outputs import ModeOutput
 from ..variational.ascent import multistart_ascent
-from .simplex_program import maximize_on_simplex
 
-__all__ = ["find_composite_kernel_mode"]
+__all__ = ["find_composite_kernel_mode", "maximize_on_simplex"]
 
 type Array = npt.NDArray[np.float64]
 
 # Penalties of the ridge regressions that start alpha, in units of the mean diagonal of K_beta' W
 # K_beta. Sparse priors would keep alpha at 0, where phi is largest.
 RIDGES = (1.0, 0.1, 0.01, 0.001)
-
-
-class _Likelihood(Protocol):
-    """Likelihood of the responses f (N,), maximised over its own parameters."""
-
-    def log_density(self, f: Array) -> float:
-        """Log p(t | f), plus the log prior of the likelihood's parameters."""
-
-    def quadratic(self, f: Array) -> tuple[Array, Array]:
-        """W and l, each (N,), of the quadratic lower bound that touches the log density at f."""
-
-    def values(self, f: Array) -> dict[str, Array]:
-        """Best parameters by name."""
+# Tolerance of residuals and duality gap of the quadratic programme, relative to the mean diagonal
+# entry of the quadratic.
+PRECISION = 1e-12
 
 
 @dataclass(frozen=True)
-class _Normal(_Likelihood):
-    """Targets with normal noise of precision gamma."""
+class _Normal:
+    """Targets with normal noise of precision gamma, which is at its best for given responses."""
 
     targets: Array
     rho: float
@@ -82,6 +70,7 @@ class _Normal(_Likelihood):
         return float((len(f) + 2 * self.rho - 2) / (error + 2 * self.varrho))
 
     def log_density(self, f: Array) -> float:
+        """Log p(t | f), plus the log prior of gamma."""
         gamma = self._gamma(f)
         power = len(f) / 2 + self.rho - 1
         constant = (
@@ -91,46 +80,42 @@ class _Normal(_Likelihood):
         return float(power * np.log(gamma) - power + constant)
 
     def quadratic(self, f: Array) -> tuple[Array, Array]:
+        """W and l, each (N,), of the quadratic lower bound that touches the log density at f."""
         gamma = self._gamma(f)
         return np.full(len(f), gamma), gamma * self.targets
 
     def values(self, f: Array) -> dict[str, Array]:
+        """Best parameters by name."""
         return {"gamma": np.asarray(self._gamma(f))}
 
 
 @dataclass(frozen=True)
-class _Logit(_Likelihood):
-    """Labels 0 and 1."""
+class _Logit:
+    """Labels 0 and 1; like `_Normal`."""
 
     labels: Array
 
     def log_density(self, f: Array) -> float:
+        """Log p(t | f)."""
         return float(-np.logaddexp(0.0, np.where(self.labels == 1, -f, f)).sum())
 
     def quadratic(self, f: Array) -> tuple[Array, Array]:
+        """W and l of Jaakkola's bound."""
         # tanh(xi / 2) / (2 xi) is 1/4 to rounding below this xi.
         xi = np.maximum(np.abs(f), 1e-8)
         return np.tanh(xi / 2) / (2 * xi), self.labels - 0.5
 
     def values(self, f: Array) -> dict[str, Array]:
+        """No parameters."""
         return {}
 
 
 @dataclass(frozen=True)
 class _State:
-    """A point, and the share of the weights' step that is tried.
+    """A point, its responses, and the share of the weights' step that is tried.
 
-    Attributes
-    ----------
-    alpha : array (M,)
-    beta : array (K,)
-    f : array (N,)
-        Responses.
-    objective : float
-        Log density, with phi on its log scale.
-    share : float
-    gain : float
-        Increase that the last iteration expected, in nats.
+    The objective is the log density with phi on its log scale; `gain` is the increase that the last
+    iteration expected, in nats.
     """
 
     alpha: Array
@@ -143,19 +128,10 @@ class _State:
 
 @dataclass(frozen=True)
 class _Alternation:
-    """Updates for one model.
-
-    Attributes
-    ----------
-    design : array (K, N, M)
-    likelihood : _Likelihood
-    sigma, varsigma : float
-    tolerance : float
-        The iterations end when the expected increase is at most this.
-    """
+    """Updates for one model; they end when the expected increase is at most the tolerance."""
 
     design: Array
-    likelihood: _Likelihood
+    likelihood: _Normal | _Logit
     sigma: float
     varsigma: float
     tolerance: float
@@ -241,12 +217,37 @@ def not_regression(model: CompositeKernelRegression) -> str | None:
     return uneven_weights(model)
 
 
-def _likelihood(
-    model: CompositeKernelRegression | CompositeKernelClassification,
-) -> _Likelihood:
-    if isinstance(model, CompositeKernelClassification):
-        return _Logit(model.label_codes.astype(float))
-    return _Normal(model.target_values, model.rho, model.varrho)
+def maximize_on_simplex(linear: Array, quadratic: Array, near: Array) -> Array:
+    """Maximise b'beta - beta'A beta / 2 over beta >= 0, sum beta = 1.
+
+    A (K, K) may be singular, as redundant kernels make it: the primal-dual interior-point method
+    has proximal terms; about 10 to 20 iterations of O(K^3). `near` is a point of the simplex,
+    returned if the solver finds no better one. Vanishing weights are exactly zero.
+    """
+    import piqp
+
+    size = np.trace(quadratic) / len(linear)
+    if not size > 0:
+        return near  # A = 0 implies b = 0 here: nothing depends on the weights.
+    A, b = quadratic / size, linear / size
+    solver = piqp.DenseSolver()
+    settings = solver.settings
+    settings.eps_abs = settings.eps_duality_gap_abs = PRECISION
+    settings.eps_rel = settings.eps_duality_gap_rel = 0.0
+    lower = np.zeros_like(b)
+    solver.setup(A, -b, np.ones((1, len(b))), np.ones(1), x_l=lower)
+    # The status is ignored: if rounding prevents this precision, the last iterate may still do.
+    solver.solve()
+    result = solver.result
+    # By complementarity, a weight is zero if its multiplier is larger.
+    weights = np.where(result.x > result.z_bl, result.x, 0.0)
+    if not np.isfinite(weights).all() or not weights.any():
+        return near
+    weights /= weights.sum()
+    # Computed from the step, because a difference of two values would lose it in rounding.
+    step = weights - near
+    gain = step @ (b - A @ (near + weights) / 2)
+    return weights if gain >= 0 else near
 
 
 def find_composite_kernel_mode(
@@ -259,30 +260,16 @@ def find_composite_kernel_mode(
 ) -> ModeOutput:
     """Climb to a mode of log p + sum_m log phi_m by the module's updates, from several weights.
 
-    `MAP` explains the settings.
-
-    Parameters
-    ----------
-    model : CompositeKernelRegression or CompositeKernelClassification
-        With alpha, and with weights that are uniform on the simplex or known.
-    run : Run
-        Seed and progress bar.
-
-    Returns
-    -------
-    ModeOutput
-        `log_density` is that of the declared variables, without the sum of log phi; `climbs`
-        have it. The attribute ``expected_gain`` is what another iteration would gain. When
-        interrupted: the output so far, unconverged.
-
-    Raises
-    ------
-    ValueError
-        For settings out of range.
-    FloatingPointError
-        When no start has a finite density.
+    `MAP` explains the settings. `log_density` is that of the declared variables, without the sum of
+    log phi; `climbs` have it. The attribute ``expected_gain`` is what another iteration would gain.
+    When interrupted: the output so far, unconverged. FloatingPointError when no start has a finite
+    density.
     """
-    design, likelihood = model.design, _likelihood(model)
+    design = model.design
+    if isinstance(model, CompositeKernelClassification):
+        likelihood: _Normal | _Logit = _Logit(model.label_codes.astype(float))
+    else:
+        likelihood = _Normal(model.target_values, model.rho, model.varrho)
     alternation = _Alternation(design, likelihood, model.sigma, model.varsigma, tolerance)
     ascended = multistart_ascent(
         [partial(alternation.start, ridge=ridge) for ridge in RIDGES],

@@ -6,8 +6,7 @@ their uncertainty.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -45,11 +44,14 @@ def _design_of_new_objects(model: CompositeKernelModel, kernels_new: Any) -> xr.
     )
 
 
-def _weights(model: CompositeKernelModel, posterior: Dataset) -> NDArray:
-    """Weights (sample, matrix) of the matrices of the design."""
+def _draws_of(model: CompositeKernelModel, posterior: Dataset) -> dict[str, NDArray]:
+    """Weights of the matrices ("weights"), alpha, phi and gamma by draw (sample, ...)."""
     if model.learned:
-        return model.matrix_weights(_joined(posterior, "beta"))
-    return np.ones((posterior.sizes["chain"] * posterior.sizes["draw"], 1))
+        weights = model.matrix_weights(_joined(posterior, "beta"))
+    else:
+        weights = np.ones((posterior.sizes["chain"] * posterior.sizes["draw"], 1))
+    names = [name for name in ("alpha", "phi", "gamma") if name in posterior]
+    return {"weights": weights, **{name: _joined(posterior, name) for name in names}}
 
 
 def _by_draw(values: NDArray, posterior: Dataset, coords: Mapping[str, Any]) -> xr.DataArray:
@@ -81,17 +83,9 @@ def predict_targets(
     progressbar: bool,
     random_seed: int | None = None,
 ) -> Dataset:
-    """Targets of new objects.
+    """Targets of new objects, as `predict` returns them.
 
-    Parameters
-    ----------
-    random_seed : int, optional
-        Seed of the targets drawn for the new objects; by default none are drawn.
-
-    Returns
-    -------
-    Dataset
-        See `predict`.
+    With a `random_seed`, targets are drawn for the new objects, too.
     """
     posterior = result["posterior"].to_dataset()
     check_draws(model, posterior, "alpha", "beta", "gamma", *(["phi"] * model.collapsed))
@@ -101,21 +95,24 @@ def predict_targets(
     if model.several:
         coords["output"] = list(model.coords["output"])
     shape = tuple(map(len, coords.values()))
-    respond = _expected_responses if model.collapsed else _drawn_responses
-    parameters = _Parameters.of(model, posterior)
-    n_draws = len(parameters)
+    parameters = _draws_of(model, posterior)
+    n_draws = len(parameters["weights"])
     moments, within = RunningMoments(), np.zeros(shape)
     draws = np.empty((n_draws, *shape)) if keep_draws else None
     targets = None if random_seed is None else np.empty((n_draws, *shape))
     rng = None if random_seed is None else np.random.default_rng(random_seed)
     with tracked_blocks(n_draws, new[0].size, progressbar) as blocks:
         for block in blocks:
-            drawn = parameters[block]
-            y, spread, response = respond(model, drawn, new, rng)
+            drawn = {name: values[block] for name, values in parameters.items()}
+            if model.collapsed:
+                y, spread, response = _expected_responses(model, drawn, new, rng)
+            else:
+                y = response = _responses(new, drawn["weights"], drawn["alpha"])
+                spread = np.zeros(shape)
             moments.update(y)
             within += spread
             if targets is not None and rng is not None:
-                gamma = drawn.others["gamma"]
+                gamma = drawn["gamma"]
                 noise_sd = gamma.reshape(len(gamma), *[1] * (len(shape) - 1), -1) ** -0.5
                 targets[block] = response + noise_sd * rng.standard_normal(response.shape)
             if draws is not None:
@@ -137,82 +134,31 @@ def predict_targets(
     return predictions
 
 
-@dataclass(frozen=True)
-class _Parameters:
-    """Draws of the weights (draw, [output,] matrix), and of alpha, phi and gamma if they exist."""
-
-    beta: NDArray
-    others: Mapping[str, NDArray]
-
-    @classmethod
-    def of(cls, model: CompositeKernelModel, posterior: Dataset) -> Self:
-        """Draws of a posterior, with chains joined."""
-        names = [name for name in ("alpha", "phi", "gamma") if name in posterior]
-        others = {name: _joined(posterior, name) for name in names}
-        return cls(_weights(model, posterior), others)
-
-    def __len__(self) -> int:
-        return len(self.beta)
-
-    def __getitem__(self, block: slice) -> Self:
-        others = {name: values[block] for name, values in self.others.items()}
-        return type(self)(self.beta[block], others)
-
-
-class _Responses(NamedTuple):
-    """Responses of new objects by draw.
-
-    Attributes
-    ----------
-    mean : ndarray (sample, obs) or (sample, obs, output)
-        E[y | draw].
-    variance : ndarray (obs,) or float
-        Sum of Var[y | draw] over the draws.
-    drawn : ndarray, of the same shape as `mean`
-        Draws of y, if there is a generator.
-    """
-
-    mean: NDArray
-    variance: NDArray | float
-    drawn: NDArray
-
-
-def _drawn_responses(
-    model: CompositeKernelModel,
-    drawn: _Parameters,
-    design: NDArray,
-    rng: np.random.Generator | None = None,
-) -> _Responses:
-    """Responses for draws of alpha, whose variance within a draw is 0."""
-    y = _responses(design, drawn.beta, drawn.others["alpha"])
-    return _Responses(y, 0.0, y)
-
-
 def _expected_responses(
     model: CompositeKernelRegression,
-    drawn: _Parameters,
+    drawn: Mapping[str, NDArray],
     design: NDArray,
-    rng: np.random.Generator | None = None,
-) -> _Responses:
-    """Responses with alpha integrated out; with a generator, alpha is drawn.
+    rng: np.random.Generator | None,
+) -> tuple[NDArray, NDArray, NDArray]:
+    """E[y | draw] (sample, obs), the sum of Var[y | draw] (obs,), and draws of y with a generator.
 
-    These are the moments of girolami2005, section 4.3, at a draw of beta and gamma instead of their
-    means. Cost O(N M^2 + M^3) a draw.
+    alpha is integrated out: the moments of girolami2005, section 4.3, at a draw of beta and gamma
+    instead of their means. Cost O(N M^2 + M^3) per draw.
     """
-    phi, gamma = drawn.others["phi"], drawn.others["gamma"]
+    weights, phi, gamma = drawn["weights"], drawn["phi"], drawn["gamma"]
     trained, targets = model.design, model.target_values
-    expected = np.empty((len(drawn), design.shape[1]))
+    expected = np.empty((len(weights), design.shape[1]))
     responses = np.empty_like(expected)
     spread = np.zeros(design.shape[1])
-    rows = zip(expected, responses, drawn.beta, phi, gamma, strict=True)
-    for row, response, weights, precisions, g in rows:
-        law = primal(np.tensordot(weights, trained, axes=1), g, g * targets, precisions)
-        composite = np.tensordot(weights, design, axes=1)
+    rows = zip(expected, responses, weights, phi, gamma, strict=True)
+    for row, response, beta, precisions, g in rows:
+        law = primal(np.tensordot(beta, trained, axes=1), g, g * targets, precisions)
+        composite = np.tensordot(beta, design, axes=1)
         row[:] = composite @ solve_upper(law.factor, law.half)
         spread += (solve_lower(law.factor, composite.T) ** 2).sum(0)
         if rng is not None:
             response[:] = composite @ law.draw(rng)
-    return _Responses(expected, spread, responses)
+    return expected, spread, responses
 
 
 def probabilities_of(
@@ -224,10 +170,10 @@ def probabilities_of(
     """
     check_draws(model, posterior, "alpha", "beta")
     design = _design_of_new_objects(model, kernels_new)
-    new, parameters = design.to_numpy(), _Parameters.of(model, posterior)
+    new, drawn = design.to_numpy(), _draws_of(model, posterior)
 
     def probabilities(block: slice) -> NDArray:
-        p = expit(_drawn_responses(model, parameters[block], new).mean)
+        p = expit(_responses(new, drawn["weights"][block], drawn["alpha"][block]))
         return np.stack([1 - p, p], axis=-1)
 
     return ProbabilityDraws(probabilities, design["obs"])

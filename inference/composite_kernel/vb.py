@@ -27,37 +27,43 @@ the result compares Q with the declaration's density.
 With several outputs, E[f^2] and l f are summed over them: Q(beta), Q(phi) and Q(alpha) of all
 outputs are one fit. Outputs that share nothing have a fit each.
 
-Iterations are accelerated (`variational.anderson`), except in batches.
+In regression an iteration costs a Cholesky inverse of order M and O(K^2 M^2), for each noise
+precision if there are several; the products K_i'K_j take K (K + 1) / 2 M x M matrices of memory. In
+classification it costs O(K N M^2 + M^3 + K^2 N M), without a copy of the kernels. Iterations are
+accelerated (`variational.ascent`).
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import pymc as pm
 import xarray as xr
+from scipy.linalg import solve_triangular
+from scipy.stats import norm
 
 from ...models.combinations.sums import Binary, DirichletWeights, FixedWeights
 from ...models.composite_kernel import CompositeKernelClassification, CompositeKernelRegression
 from ...models.kernels.dask_stack import DaskStack
 from ...validation import Count, Positive, PositiveOrInf
-from ..engine.engine import Run, setting_of_no_use
+from ..engine.engine import Run
 from ..engine.outputs import VariationalOutput
 from ..variational.ascent import FIRST_ROUND, MultistartResult, ascended, multistart_ascent
-from ..variational.binary import BinaryFactor, why_not
 from ..variational.concentration import check_prior
-from ..variational.gamma import Gamma
-from ..variational.simplex import warn_of_imprecision
-from .vb_batches import BatchedBernoulli
-from .vb_dask import bernoulli_of_dask, gaussian_of_dask
-from .vb_likelihoods import Bernoulli, Gaussian, Likelihood
-from .vb_output import Approximation
-from .vb_updates import COORDINATES, Data, State, start, update, update_in_turns
+from ..variational.factors import BinaryFactor, Gamma, why_not
+from ..variational.simplex import SimplexFactor, warn_of_imprecision
+from .vb_likelihoods import Bernoulli, Gaussian
+from .vb_updates import COORDINATES, Data, State, start, update
 
-__all__ = ["fit_composite_kernel", "path_of_scales"]
+__all__ = ["Approximation", "fit_composite_kernel", "path_of_scales"]
+
+type Array = npt.NDArray[np.float64]
+type CompositeKernelModel = CompositeKernelRegression | CompositeKernelClassification
+type Sample = Callable[[int, np.random.Generator], tuple[dict[str, Array], Array]]
 
 # Rules of combination whose weights have a factor here.
 RULES = FixedWeights, DirichletWeights, Binary
@@ -69,104 +75,61 @@ def unsupported(model: CompositeKernelRegression) -> str | None:
     return other_weights(model)
 
 
-def other_weights(model: CompositeKernelRegression | CompositeKernelClassification) -> str | None:
+def other_weights(model: CompositeKernelModel) -> str | None:
     return why_not(model, RULES)
 
 
-def _priors(model: Any, owner: str) -> dict[str, Gamma]:
-    """Priors of the precisions, and of the weights' concentrations if they are learned."""
-    priors, rule = {"phi": Gamma(model.sigma, model.varsigma)}, model.combination
+def _inputs(model: CompositeKernelModel) -> list[Data]:
+    """Collect the inputs of the updates for each independent part of a model."""
+    rule: Any = None if isinstance(model.combination, FixedWeights) else model.combination
+    priors = {"phi": Gamma(model.sigma, model.varsigma)}
     if isinstance(rule, DirichletWeights) and rule.varphi is None:
-        check_prior(rule.tau, rule.nu, rule, ("tau", "nu"), owner)
+        check_prior(rule.tau, rule.nu, rule, ("tau", "nu"), f"VB on {type(model).__name__}")
         priors["varphi"] = Gamma(rule.tau, rule.nu)
-    return priors
+    constant = isinstance(rule, Binary) and model.bias_apart
+    return [Data(each, priors, rule, constant) for each in _likelihoods(model)]
 
 
-def _likelihoods(
-    model: CompositeKernelRegression | CompositeKernelClassification, batch: int | None
-) -> tuple[list[Likelihood], dict[str, Gamma]]:
-    """Likelihood of each independent part of a model, and the prior of its noise."""
+def _likelihoods(model: CompositeKernelModel) -> Sequence[Gaussian | Bernoulli]:
     source = model.kernel_source
     if isinstance(model, CompositeKernelClassification):
         if isinstance(source, DaskStack):
-            return [bernoulli_of_dask(model, source)], {}
-        if batch is None:
-            return [Bernoulli.of(model.design, model.label_codes)], {}
-        return [BatchedBernoulli.of(model.design, model.label_codes, batch)], {}
-    priors, targets = {"gamma": Gamma(model.rho, model.varrho)}, model.target_values
+            return [Bernoulli.of_dask(model, source)]
+        return [Bernoulli.of(model.design, model.label_codes)]
+    prior, targets = Gamma(model.rho, model.varrho), model.target_values
     shared_noise = model.shared != "weights" or not model.several
     if isinstance(source, DaskStack):
-        return [gaussian_of_dask(model, source, shared_noise)], priors
-    first = Gaussian.of(model.design, targets[:, 0] if model.apart else targets, shared_noise)
-    others = targets.T[1:] if model.apart else ()
-    return [first, *(first.with_targets(model.design, column) for column in others)], priors
-
-
-def _check_batch(model: Any, batch: int | None, owner: str) -> None:
-    """Raise unless batches, if any, can take turns."""
-    if batch is not None and not isinstance(model, CompositeKernelClassification):
-        raise setting_of_no_use("batch", owner, "sums over all objects are formed once")
-    if batch is not None and not model.kernel_source.in_memory:
-        raise setting_of_no_use("batch", owner, "kernels in a Dask array are read all at once")
+        return [Gaussian.of_dask(model, source, prior, shared_noise)]
+    if not model.apart:
+        return [Gaussian.of(model.design, targets, prior, shared_noise)]
+    first = Gaussian.of(model.design, targets[:, 0], prior)
+    return [first, *(first.with_targets(model.design, column) for column in targets.T[1:])]
 
 
 def fit_composite_kernel(
-    model: CompositeKernelRegression | CompositeKernelClassification,
+    model: CompositeKernelModel,
     run: Run,
     *,
     max_iterations: Count = 5000,
     tolerance: Positive = 1e-6,
     remaining: PositiveOrInf = 0.01,
     starts: Count | None = None,
-    batch: Count | None = None,
 ) -> VariationalOutput:
     """Fit Q by coordinate ascent from several starts; `VB` explains the settings.
 
-    Parameters
-    ----------
-    model : CompositeKernelRegression or CompositeKernelClassification
-        Declaration with alpha, not collapsed.
-    run : Run
-        Seed and progress bar.
-
-    Returns
-    -------
-    VariationalOutput
-        Parameters of the best start; ``beta_mean_of_start`` (start, kernel) holds the last weights
-        of every start. Outputs that share nothing have a best start each, and the bound is the sum
-        of theirs. When interrupted: the output so far, unconverged.
-
-    Raises
-    ------
-    ValueError
-        For settings out of range, for `batch` in regression, and for priors
-        DirichletWeights(tau, nu) with tau or nu outside .01..1e8 or tau / nu above 1e7.
-    FloatingPointError
-        When no start has a finite bound.
-    LinAlgError
-        When the kernels' scale makes a covariance numerically singular.
-
-    Notes
-    -----
-    In regression an iteration costs a Cholesky inverse of order M and O(K^2 M^2), for each noise
-    precision if there are several; the products K_i'K_j take K (K + 1) / 2 M x M matrices of
-    memory. In classification it costs
-    O(K N M^2 + M^3 + K^2 N M), and passes over blocks of 1,024 objects in threads, without a copy
-    of the kernels; in B batches, O(K^2 N M^2 + B M^3), and the memory of regression.
+    Parameters are those of the best start; ``beta_mean_of_start`` (start, kernel) holds the last
+    weights of every start. Outputs that share nothing have a best start each, and the bound is the
+    sum of theirs. When interrupted: the output so far, unconverged. Raises ValueError for priors
+    DirichletWeights(tau, nu) beyond the integrals over the concentrations, FloatingPointError when
+    no start has a finite bound, and LinAlgError when the kernels' scale makes a covariance
+    numerically singular.
     """
-    owner = f"VB on {type(model).__name__}"
-    _check_batch(model, batch, owner)
-    likelihoods, of_noise = _likelihoods(model, batch)
-    n_turns = 1 if batch is None else -(-len(model.coords["obs"]) // batch)
-    priors = _priors(model, owner) | of_noise
-    rule = None if isinstance(model.combination, FixedWeights) else model.combination
     n_functions, n_kernels = len(model.coords["function"]), len(model.coords["kernel"])
 
-    def ascend(likelihood: Likelihood) -> _Ascended:
-        data = Data(likelihood, priors, rule, isinstance(rule, Binary) and model.bias_apart)
+    def ascend(data: Data) -> _Ascended:
         result = multistart_ascent(
             [partial(start, data, n_functions)],
-            partial(update_in_turns, n_turns, data),
+            partial(update, data),
             run,
             n_kernels,
             known=None if model.learned else np.ones(1),
@@ -174,11 +137,10 @@ def fit_composite_kernel(
             max_iterations=max_iterations,
             tolerance=tolerance,
             remaining=remaining,
-            rounds_from=FIRST_ROUND if batch is None else 1,
-            # Anderson acceleration needs the same map in every iteration.
-            coordinates=COORDINATES if batch is None else None,
+            first_round=FIRST_ROUND,
+            coordinates=COORDINATES,
         )
-        if not isinstance(result.state.beta, BinaryFactor):
+        if isinstance(result.state.beta, SimplexFactor):
             warn_of_imprecision(result.state.beta)
         approximation = Approximation(data, result.state, model.several and not model.apart)
         parameters = approximation.parameters(model)
@@ -187,7 +149,7 @@ def fit_composite_kernel(
             parameters["beta_mean_of_start"] = (("start", "kernel"), ends)
         return _Ascended(result, parameters, approximation.sample)
 
-    fits = [ascend(likelihood) for likelihood in likelihoods]
+    fits = [ascend(data) for data in _inputs(model)]
     if model.apart:
         return _joined(fits, model)
     (fit,) = fits
@@ -200,21 +162,14 @@ def fit_composite_kernel(
     )
 
 
-def path_of_scales(
-    model: CompositeKernelRegression | CompositeKernelClassification, scales: Sequence[float]
-) -> Iterator[Callable[[int, np.random.Generator], Any]]:
+def path_of_scales(model: CompositeKernelModel, scales: Sequence[float]) -> Iterator[Sample]:
     """Fit Q for one varsigma after another, each from the last solution; yield its `sample`."""
-    (likelihood, *_), of_noise = _likelihoods(model, None)
-    priors = _priors(model, f"VB on {type(model).__name__}") | of_noise
-    rule: Any = None if isinstance(model.combination, FixedWeights) else model.combination
+    data, *_ = _inputs(model)
     n_kernels = len(model.coords["kernel"]) if model.learned else 1
-    data = Data(likelihood, priors, rule, isinstance(rule, Binary) and model.bias_apart)
-    state: State[Any] = start(
-        data, len(model.coords["function"]), np.full(n_kernels, 1 / n_kernels)
-    )
+    state = start(data, len(model.coords["function"]), np.full(n_kernels, 1 / n_kernels))
     before = None
     for scale in scales:
-        data = replace(data, priors=priors | {"phi": Gamma(model.sigma, scale)})
+        data = replace(data, priors={**data.priors, "phi": Gamma(model.sigma, scale)})
         if before is not None:
             rate = np.asarray(state.phi.rate) + (scale - before)
             state = replace(state, phi=replace(state.phi, rate=rate), objective=-np.inf)
@@ -225,19 +180,19 @@ def path_of_scales(
 class _Ascended(NamedTuple):
     """Result of one fit, the parameters of its Q, and draws from it."""
 
-    result: MultistartResult[State[Any]]
+    result: MultistartResult[State]
     parameters: xr.Dataset
-    sample: Callable[[int, np.random.Generator], tuple[dict[str, np.ndarray], np.ndarray]]
+    sample: Sample
 
 
 def _joined(fits: Sequence[_Ascended], model: pm.Model) -> VariationalOutput:
-    """One output of independent fits, one an output of the regression."""
+    """One output of independent fits, one per output of the regression."""
     best = [fit.result.histories[fit.result.best] for fit in fits]
     longest = max(map(len, best))
     bound = np.sum([np.pad(each, (0, longest - len(each)), mode="edge") for each in best], axis=0)
     outputs = pd.Index(list(model.coords["output"]), name="output")
 
-    def sample(draws: int, rng: np.random.Generator) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    def sample(draws: int, rng: np.random.Generator) -> tuple[dict[str, Array], Array]:
         samples, log_q = zip(*(fit.sample(draws, rng) for fit in fits), strict=True)
         stacked = {name: np.stack([each[name] for each in samples], axis=1) for name in samples[0]}
         return stacked, np.sum(log_q, axis=0)
@@ -249,3 +204,71 @@ def _joined(fits: Sequence[_Ascended], model: pm.Model) -> VariationalOutput:
         parameters=xr.concat([fit.parameters for fit in fits], outputs),
         sample=sample,
     )
+
+
+@dataclass(frozen=True)
+class Approximation:
+    """The distribution Q of a state after at least one iteration.
+
+    alpha has a first axis of outputs if there are `several`.
+    """
+
+    data: Data
+    state: State
+    several: bool
+
+    def _by_output(self, values: Array) -> Array:
+        """Values (output, ...), or those of the only output."""
+        return values if self.several else values[0]
+
+    def parameters(self, model: pm.Model) -> xr.Dataset:
+        """Parameters of Q."""
+        state = self.state
+        function, kernel = ("function",), ("kernel",)
+        of_alpha = ("output", "function") if self.several else function
+        variables: dict[str, Any] = {
+            "alpha_mean": (of_alpha, self._by_output(state.alpha.mean)),
+            "alpha_sd": (of_alpha, self._by_output(np.sqrt(state.alpha.var))),
+            "phi_shape": ((), state.phi.shape),
+            "phi_rate": (function, np.asarray(state.phi.rate)),
+            **state.noise.parameters,
+        }
+        if state.beta is not None:
+            beta = state.beta
+            variables |= {"beta_mean": (kernel, beta.mean), "beta_sd": (kernel, beta.sd)}
+            if not isinstance(beta, BinaryFactor):
+                variables |= {
+                    "beta_mean_log": (kernel, beta.mean_log),
+                    "beta_ess": ((), beta.ess),
+                }
+        if state.varphi is not None:
+            varphi = state.varphi
+            variables |= {"varphi_mean": (kernel, varphi.mean), "varphi_sd": (kernel, varphi.sd)}
+        dims = {dim for variable in variables.values() for dim in variable[0]}
+        coords = {dim: list(model.coords[dim]) for dim in sorted(dims)}
+        return xr.Dataset(variables, coords=coords)
+
+    def sample(self, draws: int, rng: np.random.Generator) -> tuple[dict[str, Array], Array]:
+        """Independent draws of all variables, and log Q.
+
+        O(G M^3 + P draws M^2) for P outputs with G noise precisions.
+        """
+        state = self.state
+        out: dict[str, Array] = {}
+        log_q = np.zeros(draws)
+        for name, gamma in {**state.noise.factors, "phi": state.phi}.items():
+            out[name], log_density = gamma.sample(draws, rng)
+            log_q += log_density
+        for name, weights in (("varphi", state.varphi), ("beta", state.beta)):
+            if weights is not None:
+                out[name] = weights.sample(draws, rng)
+                log_q += weights.log_density(out[name])
+        alpha: list[Array] = []
+        for n_outputs, factor, pivots in self.data.likelihood.precisions(*state.made_of):
+            for mean in state.alpha.mean[len(alpha) : len(alpha) + n_outputs]:
+                noise = rng.normal(size=(len(mean), draws))
+                spread = solve_triangular(factor, noise, lower=True, trans="T")
+                alpha.append(mean + spread.T)
+                log_q += np.log(pivots).sum() + norm.logpdf(noise).sum(axis=0)
+        out["alpha"] = np.stack(alpha, axis=1) if self.several else alpha[0]
+        return out, log_q

@@ -1,41 +1,39 @@
-"""Likelihood terms of the composite-kernel models' mean field.
+"""Likelihood terms of the composite-kernel models' mean field, and their passes over kernels.
 
 Both are sum_n l_n f_n - w_n f_n^2 / 2 for f = K_beta alpha: regression has w = gamma and l = gamma
 t; classification, by Jaakkola's bound at xi, w = 2 lambda(xi) and l = t - 1/2 (t = 0, 1). Equations
 and notation as in `vb`.
+
+Regression forms its sums over the objects once. In classification an iteration passes twice over
+blocks of objects. For kernels in a Dask array, the square roots of the weights (N,) go to the
+chunks, a matrix (M, M) comes from one of them, and moments (pairs of kernels, N) come from all.
 """
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol, Self, override
+from typing import NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 from scipy.linalg import blas, lapack
 from scipy.special import log_expit
 
+from ...models.composite_kernel import (
+    Basis,
+    CompositeKernelClassification,
+    CompositeKernelRegression,
+)
+from ...models.kernels.dask_stack import DaskStack
 from ...numerics.kernel_products import KernelProducts
-from ...numerics.threads import in_blocks
-from ..variational.gamma import Gamma
-from ..variational.regressors import precision_factor
+from ...numerics.threads import blocks_of, in_blocks
+from ..variational.factors import Gamma, precision_factor
 
-__all__ = [
-    "Bernoulli",
-    "Gaussian",
-    "Likelihood",
-    "Noise",
-    "Regressors",
-    "Tangents",
-    "WeightedKernels",
-    "moments_of_rows",
-    "second_moments",
-    "targets_by_kernel",
-    "weighted_gram",
-]
+__all__ = ["Bernoulli", "Gaussian", "NoisePrecision", "Regressors", "Tangents"]
 
 type Array = npt.NDArray[np.float64]
-
+#: Dims and values of variables by name.
+type Variables = Mapping[str, tuple[tuple[str, ...], Array | float]]
 
 # Below this xi, tanh(xi / 2) / (2 xi) is 1/4 to all digits.
 LEAST_XI = 1e-8
@@ -54,10 +52,7 @@ class Regressors(NamedTuple):
         Sum over the objects of E[f_k] times t, or t - 1/2; f_k = K_k alpha. In regression, summed
         over the outputs of each of G noise precisions.
     second : array (G, K, K) or (pairs of kernels, N)
-        E[f_i f_j], summed over the objects, and outputs as above, or by object. In batches: the
-        sums over all objects of w_n E[f_in f_jn].
-    by_object : array (pairs of kernels, N) or None
-        In batches: E[f_in f_jn] of the objects whose turn it is.
+        E[f_i f_j], summed over the objects, and outputs as above, or by object.
     """
 
     mean: Array
@@ -65,84 +60,28 @@ class Regressors(NamedTuple):
     log_det: float
     linear: Array
     second: Array
-    by_object: Array | None = None
-
-
-class Noise(Protocol):
-    """Noise precision, or its counterpart in classification."""
-
-    @property
-    def factors(self) -> Mapping[str, Gamma]:
-        """Factors of random variables by name."""
-
-    @property
-    def parameters(self) -> Mapping[str, tuple[tuple[str, ...], Array | float]]:
-        """Dims and values of the parameters by name."""
-
-    @property
-    def coordinates(self) -> Array:
-        """Logarithms (n,) of the quantities on which the other factors depend."""
-
-    def at(self, coordinates: Array) -> Self:
-        """Return the noise with these coordinates (n,)."""
-
-
-class Likelihood[N: Noise](Protocol):
-    """The steps of an iteration that differ between the models."""
-
-    def start(self) -> N:
-        """Noise before the first iteration."""
-
-    def precisions(
-        self, noise: N, phi: Array, beta_second: Array
-    ) -> Iterator[tuple[int, Array, Array]]:
-        """Lower Cholesky factors of the precisions of Q(alpha), and their diagonals.
-
-        The number says of how many outputs, one after the other, the precision is.
-        """
-
-    def regressors(self, noise: N, phi: Array, beta_mean: Array, beta_second: Array) -> Regressors:
-        """Q(alpha)."""
-
-    def weights_terms(self, alpha: Regressors, noise: N) -> tuple[Array, Array]:
-        """Terms b (K,) and A (K, K) of log Q(beta) = b'beta - beta'A beta / 2 + ..."""
-
-    def noise(
-        self,
-        noise: N,
-        alpha: Regressors,
-        beta_mean: Array,
-        beta_second: Array,
-        priors: Mapping[str, Gamma],
-    ) -> N:
-        """Maximise the bound over the noise, which has been `noise`."""
-
-    def bound(
-        self, alpha: Regressors, noise: N, beta_mean: Array, priors: Mapping[str, Gamma]
-    ) -> float:
-        """Terms of the bound with t or the noise, which was updated last."""
 
 
 @dataclass(frozen=True)
 class NoisePrecision:
-    """Q(gamma), of one variable or of one an output."""
+    """Q(gamma), of one variable or of one per output."""
 
     gamma: Gamma
 
     @property
     def factors(self) -> Mapping[str, Gamma]:
-        """Q(gamma) itself."""
+        """Factors of random variables by name."""
         return {"gamma": self.gamma}
 
     @property
-    def parameters(self) -> Mapping[str, tuple[tuple[str, ...], Array | float]]:
+    def parameters(self) -> Variables:
         """Its shape and rate."""
         dims = ("output",) * np.ndim(self.gamma.rate)
         return {"gamma_shape": ((), self.gamma.shape), "gamma_rate": (dims, self.gamma.rate)}
 
     @property
     def coordinates(self) -> Array:
-        """Logarithms of the rates."""
+        """Logarithms (n,) of the rates, on which the other factors depend."""
         return np.log(np.atleast_1d(self.gamma.rate))
 
     def at(self, coordinates: Array) -> Self:
@@ -154,7 +93,7 @@ class NoisePrecision:
 
 @dataclass(frozen=True)
 class Tangents:
-    """Points xi (N,) where Jaakkola's bound touches the likelihood."""
+    """Points xi (N,) where Jaakkola's bound touches the likelihood; like `NoisePrecision`."""
 
     xi: Array
 
@@ -170,13 +109,13 @@ class Tangents:
         return {}
 
     @property
-    def parameters(self) -> Mapping[str, tuple[tuple[str, ...], Array | float]]:
+    def parameters(self) -> Variables:
         """The points."""
         return {"xi": (("obs",), self.xi)}
 
     @property
     def coordinates(self) -> Array:
-        """Logarithms of xi."""
+        """Logarithms of the points."""
         return np.log(np.maximum(self.xi, LEAST_XI))
 
     def at(self, coordinates: Array) -> Self:
@@ -184,50 +123,15 @@ class Tangents:
         return replace(self, xi=np.exp(coordinates))
 
 
-def second_moments(design: Array, root: Array, mean: Array) -> Array:
-    """E[f_in f_jn] (pairs of kernels, N) of a design (K, N, M) at alpha ~ N(mean, root'root).
-
-    Costs O(K N M^2 + K^2 N M), over blocks of objects in threads.
-    """
-
-    def moments(objects: slice) -> Array:
-        return moments_of_rows(design[:, objects], root, mean)
-
-    return np.concatenate(list(in_blocks(moments, design.shape[1])), axis=1)
-
-
-def moments_of_rows(rows: Array, root: Array, mean: Array) -> Array:
-    """`second_moments` of a few objects (K, n, M), in this thread."""
-    f = rows @ mean
-    flat = rows.copy().reshape(-1, len(mean)).T
-    turned = blas.dtrmm(1.0, root, flat, lower=True, overwrite_b=True).T.reshape(rows.shape)
-    pairs = zip(*np.triu_indices(len(rows)), strict=True)
-    return np.stack([np.einsum("nm,nm->n", turned[i], turned[j]) + f[i] * f[j] for i, j in pairs])
-
-
-def weighted_gram(rows: Array, root: Array, scale: Array) -> Array:
-    """Lower triangle of sum_n scale_n^2 sum_ij B_ij k_in k_jn' (M, M), for B = root' root.
-
-    Rows are kernels (K, n, M) of a few objects; O(K^2 n M + K n M^2).
-    """
-    scaled = rows * scale[:, None]
-    turned = root @ scaled.reshape(len(rows), -1)
-    return blas.dsyrk(1.0, turned.reshape(-1, rows.shape[2]).T, lower=True)
-
-
-def targets_by_kernel(design: Array, columns: Array) -> Array:
-    """Products (P, K, M) of targets (P, N) with the kernels (K, N, M)."""
-    return np.stack([column @ design for column in np.ascontiguousarray(columns)])
-
-
 @dataclass(frozen=True)
-class Gaussian(Likelihood[NoisePrecision]):
+class Gaussian:
     """t_n ~ N(f_n, 1 / gamma): girolami2005, section 4.1, for each of P outputs.
 
     `projections` (P, K, M) are the targets' products with the kernels, `squares` (P,) those with
-    themselves. `outputs` has the number of outputs of each noise precision; with `own_noise` it is
-    one, and Q(gamma) has one variable an output. An iteration costs a
-    Cholesky inverse of order M and O(K^2 M^2) for each noise precision, and O(P (K M + M^2)).
+    themselves, and `prior` is that of gamma. `outputs` has the number of outputs of each noise
+    precision; with `own_noise` it is one, and Q(gamma) has one variable per output. An iteration
+    costs a Cholesky inverse of order M and O(K^2 M^2) for each noise precision, and
+    O(P (K M + M^2)).
     """
 
     products: KernelProducts
@@ -236,35 +140,50 @@ class Gaussian(Likelihood[NoisePrecision]):
     n_obs: int
     outputs: tuple[int, ...]
     own_noise: bool
+    prior: Gamma
 
     @classmethod
-    def of(cls, design: Array, targets: Array, shared_noise: bool = True) -> Self:
+    def of(cls, design: Array, targets: Array, prior: Gamma, shared_noise: bool = True) -> Self:
         """Form the products of the kernels (K, N, M); O(K^2 N M^2).
 
         Targets are (N,), or (N, P) with one noise precision for all outputs or for each.
         """
-        projections = targets_by_kernel(design, np.atleast_2d(targets.T))
-        return cls.of_sums(KernelProducts.of(design), projections, targets, shared_noise)
+        projections = _projections(design, np.atleast_2d(targets.T))
+        return cls._of_sums(KernelProducts.of(design), projections, targets, prior, shared_noise)
 
     @classmethod
-    def of_sums(
-        cls, products: KernelProducts, projections: Array, targets: Array, shared_noise: bool
+    def of_dask(
+        cls, model: CompositeKernelRegression, stack: DaskStack, prior: Gamma, shared_noise: bool
     ) -> Self:
-        """Take the sums over the objects; targets as in `of`."""
+        """Form the sums in one pass over the chunks; O(K^2 N M^2)."""
+        targets = model.target_values
+        columns = targets.reshape(len(targets), -1)
+        products, projections = stack.total(
+            _sums_of_chunk, model.functions, by_object=[stack.parts(columns)]
+        )
+        pairs = np.triu_indices(projections.shape[1])
+        return cls._of_sums(
+            KernelProducts(pairs, products), projections, targets, prior, shared_noise
+        )
+
+    @classmethod
+    def _of_sums(
+        cls,
+        products: KernelProducts,
+        projections: Array,
+        targets: Array,
+        prior: Gamma,
+        shared_noise: bool,
+    ) -> Self:
         columns = np.atleast_2d(targets.T)
         n_outputs, n_obs = columns.shape
-        return cls(
-            products,
-            projections,
-            np.einsum("pn,pn->p", columns, columns),
-            n_obs,
-            (n_outputs,) if shared_noise else (1,) * n_outputs,
-            own_noise=not shared_noise,
-        )
+        squares = np.einsum("pn,pn->p", columns, columns)
+        outputs = (n_outputs,) if shared_noise else (1,) * n_outputs
+        return cls(products, projections, squares, n_obs, outputs, not shared_noise, prior)
 
     def with_targets(self, design: Array, targets: Array) -> Self:
         """Return the likelihood of other targets (N,) with the same products of the kernels."""
-        projections = targets_by_kernel(design, np.atleast_2d(targets))
+        projections = _projections(design, np.atleast_2d(targets))
         return replace(self, projections=projections, squares=np.atleast_1d(targets @ targets))
 
     @property
@@ -276,21 +195,24 @@ class Gaussian(Likelihood[NoisePrecision]):
     def _noise(self, shape: float, rates: Array) -> NoisePrecision:
         return NoisePrecision(Gamma(shape, rates if self.own_noise else float(rates[0])))
 
-    @override
     def start(self) -> NoisePrecision:
+        """Noise before the first iteration."""
         return self._noise(1.0, np.ones(len(self.outputs)))
 
-    @override
     def precisions(
         self, noise: NoisePrecision, phi: Array, beta_second: Array
     ) -> Iterator[tuple[int, Array, Array]]:
+        """Lower Cholesky factors of the precisions of Q(alpha), and their diagonals.
+
+        The number says of how many outputs, one after the other, the precision is.
+        """
         for n_outputs, gamma in zip(self.outputs, np.atleast_1d(noise.gamma.mean), strict=True):
             yield n_outputs, *precision_factor(self.products.gram(gamma * beta_second), phi)
 
-    @override
     def regressors(
         self, noise: NoisePrecision, phi: Array, beta_mean: Array, beta_second: Array
     ) -> Regressors:
+        """Q(alpha)."""
         means, variances, log_det, seconds = [], [], 0.0, []
         targets = beta_mean @ self.projections
         gammas = np.atleast_1d(noise.gamma.mean)
@@ -315,21 +237,14 @@ class Gaussian(Likelihood[NoisePrecision]):
         linear = np.stack([linear[group].sum(axis=0) for group in self._groups])
         return Regressors(mean, np.stack(variances), log_det, linear, np.stack(seconds))
 
-    @override
     def weights_terms(self, alpha: Regressors, noise: NoisePrecision) -> tuple[Array, Array]:
+        """Terms b (K,) and A (K, K) of log Q(beta) = b'beta - beta'A beta / 2 + ..."""
         gamma = np.atleast_1d(noise.gamma.mean)
         linear = (gamma[:, None] * alpha.linear).sum(axis=0)
         return linear, (gamma[:, None, None] * alpha.second).sum(axis=0)
 
-    @override
-    def noise(
-        self,
-        noise: NoisePrecision,
-        alpha: Regressors,
-        beta_mean: Array,
-        beta_second: Array,
-        priors: Mapping[str, Gamma],
-    ) -> NoisePrecision:
+    def noise(self, alpha: Regressors, beta_mean: Array, beta_second: Array) -> NoisePrecision:
+        """Q(gamma), section 4.1."""
         squares = np.array(
             [
                 self.squares[group].sum() - 2 * beta_mean @ linear + np.sum(beta_second * second)
@@ -338,60 +253,69 @@ class Gaussian(Likelihood[NoisePrecision]):
                 )
             ]
         )
-        prior, numbers = priors["gamma"], self.n_obs * self.outputs[0]
-        return self._noise(prior.shape + 0.5 * numbers, prior.rate + 0.5 * squares)
+        numbers = self.n_obs * self.outputs[0]
+        return self._noise(self.prior.shape + 0.5 * numbers, self.prior.rate + 0.5 * squares)
 
-    @override
-    def bound(
-        self,
-        alpha: Regressors,
-        noise: NoisePrecision,
-        beta_mean: Array,
-        priors: Mapping[str, Gamma],
-    ) -> float:
-        normaliser = len(self.outputs) * priors["gamma"].log_constant - noise.gamma.log_constant
+    def bound(self, alpha: Regressors, noise: NoisePrecision, beta_mean: Array) -> float:
+        """Terms of the bound with t or the noise, which was updated last."""
+        normaliser = len(self.outputs) * self.prior.log_constant - noise.gamma.log_constant
         return normaliser - 0.5 * self.n_obs * len(self.squares) * np.log(2 * np.pi)
 
 
-class WeightedKernels(Protocol):
-    """Passes over kernels (K, N, M), wherever they are."""
-
-    def gram(self, root: Array, scale: Array) -> Array:
-        """Sum `weighted_gram` over all objects, whose scales are (N,)."""
-
-    def moments(self, root: Array, mean: Array) -> Array:
-        """`second_moments` (pairs of kernels, N) of all objects."""
-
-
 @dataclass(frozen=True)
-class KernelsInMemory(WeightedKernels):
+class KernelsInMemory:
     """Passes over blocks of a design (K, N, M), in threads."""
 
     design: Array
 
-    @override
     def gram(self, root: Array, scale: Array) -> Array:
+        """Sum `_weighted_gram` over all objects, whose scales are (N,)."""
+
         def product(objects: slice) -> Array:
-            return weighted_gram(self.design[:, objects], root, scale[objects])
+            return _weighted_gram(self.design[:, objects], root, scale[objects])
 
         return functools.reduce(np.add, in_blocks(product, len(scale)))
 
-    @override
     def moments(self, root: Array, mean: Array) -> Array:
-        return second_moments(self.design, root, mean)
+        """`_second_moments` (pairs of kernels, N) of all objects."""
+
+        def moments(objects: slice) -> Array:
+            return _second_moments(self.design[:, objects], root, mean)
+
+        return np.concatenate(list(in_blocks(moments, self.design.shape[1])), axis=1)
 
 
 @dataclass(frozen=True)
-class Bernoulli(Likelihood[Tangents]):
+class KernelsOfDask:
+    """Passes over chunks, as `KernelsInMemory`; matrices (K, N, M) are made of each when read."""
+
+    stack: DaskStack
+    functions: Basis
+
+    def gram(self, root: Array, scale: Array) -> Array:
+        """Sum `_weighted_gram` over all objects, whose scales are (N,)."""
+        parts = self.stack.parts(scale)
+        (gram,) = self.stack.total(_gram_of_chunk, self.functions, root, by_object=[parts])
+        # The order in memory that BLAS returned and LAPACK needs, whatever the sums made of it.
+        return np.asfortranarray(gram)
+
+    def moments(self, root: Array, mean: Array) -> Array:
+        """`_second_moments` (pairs of kernels, N) of all objects."""
+        moments = self.stack.each(_moments_of_chunk, self.functions, root, mean)
+        return np.concatenate(moments, axis=1)
+
+
+@dataclass(frozen=True)
+class Bernoulli:
     """t_n ~ Bernoulli(1 / (1 + exp(-f_n))), by Jaakkola's bound: girolami2005, section 4.4.
 
     With B = E[beta beta'] = L L' and a precision of alpha C C', an iteration passes twice over
     blocks of the objects, in threads: for a symmetric product of the rows sqrt(w_n) L'k_n, and,
     after a Cholesky factorisation, for triangular products C^-1 k_kn, whose inner products are the
-    covariances of f_k: O(K N M^2 + M^3 + K^2 N M), and the memory of a block a thread.
+    covariances of f_k: O(K N M^2 + M^3 + K^2 N M), and the memory of a block per thread.
     """
 
-    kernels: "WeightedKernels"
+    kernels: KernelsInMemory | KernelsOfDask
     projections: Array
     n_obs: int
 
@@ -400,23 +324,32 @@ class Bernoulli(Likelihood[Tangents]):
         """Keep the kernels (K, N, M); labels are 0 and 1."""
         return cls(KernelsInMemory(design), (labels - 0.5) @ design, len(labels))
 
-    @override
+    @classmethod
+    def of_dask(cls, model: CompositeKernelClassification, stack: DaskStack) -> Self:
+        """Form the products of the labels with the kernels (K, N, M), in one pass."""
+        signs = model.label_codes - 0.5
+        (products,) = stack.total(
+            _projections_of_chunk, model.functions, by_object=[stack.parts(signs)]
+        )
+        return cls(KernelsOfDask(stack, model.functions), products, len(signs))
+
     def start(self) -> Tangents:
+        """Points before the first iteration."""
         return Tangents(np.ones(self.n_obs))
 
-    @override
     def precisions(
         self, noise: Tangents, phi: Array, beta_second: Array
     ) -> Iterator[tuple[int, Array, Array]]:
+        """Yield the number 1, the lower Cholesky factor of the precision, and its diagonal."""
         size, vectors = np.linalg.eigh(beta_second)
         root = (vectors * np.sqrt(np.maximum(size, 0))).T
         gram = self.kernels.gram(root, np.sqrt(noise.weight))
         yield 1, *precision_factor(gram.T, phi)
 
-    @override
     def regressors(
         self, noise: Tangents, phi: Array, beta_mean: Array, beta_second: Array
     ) -> Regressors:
+        """Q(alpha)."""
         ((_, factor, pivots),) = self.precisions(noise, phi, beta_second)
         log_det = -2 * np.log(pivots).sum()
         root, _ = lapack.dtrtri(factor, lower=True, overwrite_c=True)
@@ -428,33 +361,87 @@ class Bernoulli(Likelihood[Tangents]):
         var = np.einsum("ij,ij->j", root, root)
         return Regressors(mean[None], var[None], log_det, self.projections @ mean, second)
 
-    @property
-    def _pairs(self) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-        return np.triu_indices(len(self.projections))
-
-    @override
     def weights_terms(self, alpha: Regressors, noise: Tangents) -> tuple[Array, Array]:
+        """Terms b (K,) and A (K, K) of log Q(beta) = b'beta - beta'A beta / 2 + ..."""
+        pairs = np.triu_indices(len(alpha.linear))
         curvature = np.empty((len(alpha.linear), len(alpha.linear)))
-        curvature[self._pairs] = alpha.second @ noise.weight
-        curvature[self._pairs[::-1]] = curvature[self._pairs]
+        curvature[pairs] = alpha.second @ noise.weight
+        curvature[pairs[::-1]] = curvature[pairs]
         return alpha.linear, curvature
 
-    @override
-    def noise(
-        self,
-        noise: Tangents,
-        alpha: Regressors,
-        beta_mean: Array,
-        beta_second: Array,
-        priors: Mapping[str, Gamma],
-    ) -> Tangents:
-        first, other = self._pairs
+    def noise(self, alpha: Regressors, beta_mean: Array, beta_second: Array) -> Tangents:
+        """Points xi of the highest bound, section 4.4."""
+        first, other = np.triu_indices(len(alpha.linear))
         coefficients = np.where(first == other, 1.0, 2.0) * beta_second[first, other]
         return Tangents(np.sqrt(np.maximum(coefficients @ alpha.second, 0)))
 
-    @override
-    def bound(
-        self, alpha: Regressors, noise: Tangents, beta_mean: Array, priors: Mapping[str, Gamma]
-    ) -> float:
+    def bound(self, alpha: Regressors, noise: Tangents, beta_mean: Array) -> float:
+        """Terms of the bound with t or the points, which were updated last."""
         touch = log_expit(noise.xi) - 0.5 * noise.xi
         return float(touch.sum() + beta_mean @ alpha.linear)
+
+
+def _projections(design: Array, columns: Array) -> Array:
+    """Products (P, K, M) of targets (P, N) with the kernels (K, N, M)."""
+    return np.stack([column @ design for column in np.ascontiguousarray(columns)])
+
+
+def _weighted_gram(rows: Array, root: Array, scale: Array) -> Array:
+    """Lower triangle of sum_n scale_n^2 sum_ij B_ij k_in k_jn' (M, M), for B = root' root.
+
+    Rows are kernels (K, n, M) of a few objects; O(K^2 n M + K n M^2).
+    """
+    scaled = rows * scale[:, None]
+    turned = root @ scaled.reshape(len(rows), -1)
+    return blas.dsyrk(1.0, turned.reshape(-1, rows.shape[2]).T, lower=True)
+
+
+def _second_moments(rows: Array, root: Array, mean: Array) -> Array:
+    """E[f_i f_j] (pairs of kernels, n) of a few objects (K, n, M), in this thread.
+
+    alpha has this mean and the covariance root' root, `root` lower triangular.
+    """
+    f = rows @ mean
+    flat = rows.copy().reshape(-1, len(mean)).T
+    turned = blas.dtrmm(1.0, root, flat, lower=True, overwrite_b=True).T.reshape(rows.shape)
+    pairs = zip(*np.triu_indices(len(rows)), strict=True)
+    return np.stack([np.einsum("nm,nm->n", turned[i], turned[j]) + f[i] * f[j] for i, j in pairs])
+
+
+def _parts[T](
+    chunk: npt.NDArray[np.floating], functions: Basis, of_rows: Callable[[Array, slice], T]
+) -> Iterator[T]:
+    """Values of a function on the matrices (K, n, M) of a few objects at a time."""
+    for objects in blocks_of(chunk.shape[1]):
+        yield of_rows(functions(np.asarray(chunk[:, objects], dtype=float)), objects)
+
+
+def _total(arrays: Iterable[Array]) -> Array:
+    return functools.reduce(np.add, arrays)
+
+
+def _sums_of_chunk(
+    chunk: npt.NDArray[np.floating], targets: Array, functions: Basis
+) -> tuple[Array, Array]:
+    products = _parts(chunk, functions, lambda rows, _: KernelProducts.of(rows).products)
+    projections = _parts(chunk, functions, lambda rows, s: _projections(rows, targets[s].T))
+    return _total(products), _total(projections)
+
+
+def _projections_of_chunk(
+    chunk: npt.NDArray[np.floating], signs: Array, functions: Basis
+) -> tuple[Array]:
+    return (_total(_parts(chunk, functions, lambda rows, s: signs[s] @ rows)),)
+
+
+def _gram_of_chunk(
+    chunk: npt.NDArray[np.floating], scale: Array, functions: Basis, root: Array
+) -> tuple[Array]:
+    return (_total(_parts(chunk, functions, lambda rows, s: _weighted_gram(rows, root, scale[s]))),)
+
+
+def _moments_of_chunk(
+    chunk: npt.NDArray[np.floating], functions: Basis, root: Array, mean: Array
+) -> Array:
+    moments = _parts(chunk, functions, lambda rows, _: _second_moments(rows, root, mean))
+    return np.concatenate(list(moments), axis=1)

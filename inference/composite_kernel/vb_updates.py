@@ -12,64 +12,56 @@ import numpy.typing as npt
 from scipy.special import gammaln
 
 from ...models.combinations.sums import Binary, DirichletWeights
-from ..variational.anderson import Coordinates
-from ..variational.binary import BinaryFactor, binary_factor
+from ..variational.ascent import Coordinates
 from ..variational.concentration import ConcentrationFactor, concentration_factor
-from ..variational.gamma import Gamma
-from ..variational.regressors import regressors_bound
+from ..variational.factors import BinaryFactor, Gamma, binary_factor, regressors_bound
 from ..variational.simplex import TINY, SimplexFactor, moments_around, simplex_factor
-from .vb_likelihoods import Likelihood, Noise, Regressors
+from .vb_likelihoods import Bernoulli, Gaussian, Regressors
 
-__all__ = ["COORDINATES", "Data", "State", "start", "update", "update_in_turns"]
+__all__ = ["COORDINATES", "Data", "State", "start", "update"]
 
 type Array = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Data[N: Noise]:
+class Data:
     """Inputs of the updates.
 
-    Attributes
-    ----------
-    likelihood : Likelihood
-    priors : mapping of str to Gamma
-        Priors of the precisions "phi", of the concentrations "varphi" if they are learned, and of
-        the noise precision "gamma" in regression.
-    rule : DirichletWeights, Binary or None
-        Rule of the learned weights; None if the weights are known.
-    constant : bool
-        Whether a last matrix of the design always has weight 1, beside a selection.
+    `priors` are those of the precisions "phi", and of the concentrations "varphi" if they are
+    learned. `rule` is that of the learned weights; None if the weights are known. With `constant`,
+    a last matrix of the design always has weight 1, beside a selection.
     """
 
-    likelihood: Likelihood[N]
+    likelihood: Gaussian | Bernoulli
     priors: Mapping[str, Gamma]
     rule: DirichletWeights | Binary | None
     constant: bool = False
 
 
 @dataclass(frozen=True)
-class State[N: Noise]:
+class State:
     """All factors after an iteration, and the bound.
 
-    `made_of` holds the inputs of Q(alpha): noise, E[phi] and E[beta beta']. Moments of beta are
-    those of the weights of all matrices of the design. `gain` is the part of the bound from the
-    weights and their concentrations.
+    `noise` is a `NoisePrecision`, or `Tangents` in classification. `made_of` holds the inputs of
+    Q(alpha): noise, E[phi] and E[beta beta']. Moments of beta are those of the weights of all
+    matrices of the design. `gain` is the part of the bound from the weights and their
+    concentrations.
     """
 
     alpha: Regressors
-    made_of: tuple[N, Array, Array]
+    made_of: tuple[Any, Array, Array]
     phi: Gamma
     beta_mean: Array
     beta_second: Array
     varphi_mean: Array
-    noise: N
+    noise: Any
     objective: float
     gain: float = 0.0
     beta: SimplexFactor | BinaryFactor | None = None
     varphi: ConcentrationFactor | None = None
 
 
-def start[N: Noise](data: Data[N], n_functions: int, weights: Array) -> State[N]:
+def start(data: Data, n_functions: int, weights: Array) -> State:
     """State before the first iteration: phi, gamma or xi 1, beta `weights`, varphi by its prior."""
     rule, varphi = data.rule, np.nan
     if isinstance(rule, Binary):
@@ -90,7 +82,7 @@ def start[N: Noise](data: Data[N], n_functions: int, weights: Array) -> State[N]
     )
 
 
-def update[N: Noise](data: Data[N], state: State[N]) -> State[N]:
+def update(data: Data, state: State) -> State:
     """One iteration: all factors of girolami2005, section 4.1, or 4.4, and the bound.
 
     The factors have the corrections of `vb`.
@@ -102,18 +94,12 @@ def update[N: Noise](data: Data[N], state: State[N]) -> State[N]:
             state = _update_concentrations(data, _update_weights(data, state))
         case Binary():
             state = _update_selection(data, data.rule, state)
-    state = _update_noise(data, state)
+    noise = data.likelihood.noise(state.alpha, state.beta_mean, state.beta_second)
+    state = replace(state, noise=noise)
     return replace(state, objective=_bound(data, state))
 
 
-def update_in_turns[N: Noise](n_turns: int, data: Data[N], state: State[N]) -> State[N]:
-    """One iteration in which as many batches of objects take turns."""
-    for _ in range(n_turns):
-        state = update(data, state)
-    return state
-
-
-def _update_regressors[N: Noise](data: Data[N], state: State[N]) -> State[N]:
+def _update_regressors(data: Data, state: State) -> State:
     """Q(alpha), section 4.1."""
     made_of = state.noise, state.phi.mean, state.beta_second
     noise, phi, second = made_of
@@ -121,7 +107,7 @@ def _update_regressors[N: Noise](data: Data[N], state: State[N]) -> State[N]:
     return replace(state, alpha=alpha, made_of=made_of)
 
 
-def _update_precisions[N: Noise](data: Data[N], state: State[N]) -> State[N]:
+def _update_precisions(data: Data, state: State) -> State:
     """Q(phi), section 4.1."""
     prior, alpha = data.priors["phi"], state.alpha
     squares = (alpha.mean**2 + alpha.var).sum(axis=0)
@@ -129,7 +115,7 @@ def _update_precisions[N: Noise](data: Data[N], state: State[N]) -> State[N]:
     return replace(state, phi=phi)
 
 
-def _update_weights[N: Noise](data: Data[N], state: State[N]) -> State[N]:
+def _update_weights(data: Data, state: State) -> State:
     """Q(beta) of weights on the simplex, section 4.1."""
     linear, quadratic = data.likelihood.weights_terms(state.alpha, state.noise)
     near = state.beta if isinstance(state.beta, SimplexFactor) else None
@@ -137,7 +123,7 @@ def _update_weights[N: Noise](data: Data[N], state: State[N]) -> State[N]:
     return replace(state, beta=beta, beta_mean=beta.mean, beta_second=beta.second_moment)
 
 
-def _update_concentrations[N: Noise](data: Data[N], state: State[N]) -> State[N]:
+def _update_concentrations(data: Data, state: State) -> State:
     """Q(varphi), section 4.1, if the concentrations are learned."""
     beta, prior = state.beta, data.priors.get("varphi")
     assert isinstance(beta, SimplexFactor)
@@ -150,7 +136,7 @@ def _update_concentrations[N: Noise](data: Data[N], state: State[N]) -> State[N]
     return replace(state, varphi=varphi, varphi_mean=varphi.mean, gain=gain)
 
 
-def _update_selection[N: Noise](data: Data[N], rule: Binary, state: State[N]) -> State[N]:
+def _update_selection(data: Data, rule: Binary, state: State) -> State:
     """Q(beta) of a selection of kernels."""
     linear, quadratic = data.likelihood.weights_terms(state.alpha, state.noise)
     n = len(linear) - data.constant
@@ -167,26 +153,18 @@ def _update_selection[N: Noise](data: Data[N], rule: Binary, state: State[N]) ->
     return replace(state, beta=beta, beta_mean=mean, beta_second=second, gain=beta.gain)
 
 
-def _update_noise[N: Noise](data: Data[N], state: State[N]) -> State[N]:
-    """Q(gamma), section 4.1, or xi, section 4.4."""
-    noise = data.likelihood.noise(
-        state.noise, state.alpha, state.beta_mean, state.beta_second, data.priors
-    )
-    return replace(state, noise=noise)
-
-
-def _bound(data: Data[Any], state: State[Any]) -> float:
+def _bound(data: Data, state: State) -> float:
     """Bound on the log evidence, right after all factors have been updated."""
     prior, alpha = data.priors["phi"], state.alpha
     rates = np.asarray(state.phi.rate)
     of_alpha = regressors_bound(
         prior.shape, float(prior.rate), alpha.log_det, rates, len(alpha.mean)
     )
-    of_data = data.likelihood.bound(alpha, state.noise, state.beta_mean, data.priors)
+    of_data = data.likelihood.bound(alpha, state.noise, state.beta_mean)
     return float(of_alpha + state.gain + of_data)
 
 
-def _coordinates(state: State[Any]) -> Array:
+def _coordinates(state: State) -> Array:
     values = [state.noise.coordinates, np.log(state.phi.rate)]
     if isinstance(state.beta, SimplexFactor):
         values.append(np.log(np.maximum(state.beta_mean, TINY)))
@@ -195,7 +173,7 @@ def _coordinates(state: State[Any]) -> Array:
     return np.concatenate(values)
 
 
-def _at_coordinates(state: State[Any], values: Array) -> State[Any]:
+def _at_coordinates(state: State, values: Array) -> State:
     noise, phi, weights = np.split(
         values, np.cumsum([len(state.noise.coordinates), np.size(state.phi.rate)])
     )
@@ -211,4 +189,4 @@ def _at_coordinates(state: State[Any], values: Array) -> State[Any]:
 
 # The noise, the rates of phi, and the means of weights and concentrations. The covariance of the
 # weights, and selections, follow one iteration later.
-COORDINATES: Coordinates[Any] = Coordinates(_coordinates, _at_coordinates)
+COORDINATES = Coordinates(_coordinates, _at_coordinates)

@@ -92,17 +92,8 @@ class VB(PaperEngine[VariationalOutput]):
         kernel weights: uniform, each kernel alone (if there are more kernels than starts, those
         with the highest objective after one iteration), random. The start with the highest
         objective wins; known weights need one. Default: uniform and each kernel alone, at most 8,
-        and uniform only for more than 16 kernels; these compete: the better half continues after 16
-        iterations, half of these after 32, until one is left.
-    batch : int, optional
-        `MultinomialProbit`: number of objects whose utilities are updated before all other factors
-        are; `CompositeKernelClassification`: the same of the points xi. An iteration is then a pass
-        over all batches. For very many objects, a few passes come near the answer
-        (``VB(batch=2000, max_iterations=3)``). Iterations are not accelerated. Default: all
-        objects.
-    begin : {"zero", "random"}, optional
-        `MultinomialProbit`: scores for the first utilities of every start: "zero" (the default),
-        or those of random regressors, scaled to variance one, which can lead to other maxima.
+        and uniform only for more than 16 kernels; these compete: the highest continues alone after
+        24 iterations.
 
     Notes
     -----
@@ -132,8 +123,6 @@ class VB(PaperEngine[VariationalOutput]):
     max_iterations: Count | None = None
     remaining: PositiveOrInf | None = None
     starts: Count | None = None
-    batch: Count | None = None
-    begin: Literal["zero", "random"] | None = None
 
     @staticmethod
     @override

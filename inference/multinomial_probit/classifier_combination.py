@@ -1,4 +1,4 @@
-"""Combination of one classifier a feature space: the baseline of kernel combination.
+"""Combination of one classifier per feature space: the baseline of kernel combination.
 
 Damoulas & Girolami (2009), section 2 and Tables 5 and 9.
 """
@@ -62,7 +62,7 @@ def combine_classifiers(
     Parameters
     ----------
     predictions : sequence or dict of Dataset
-        Outputs of `predict` for the same objects and classes, one a feature space. Objects and
+        Outputs of `predict` for the same objects and classes, one per feature space. Objects and
         classes are aligned by their labels, in the order of the first output.
     rule : {"product", "mean", "max", "majority"}, default="product"
         Combination of the probabilities p_s(class): their normalised product (eq 1, for independent

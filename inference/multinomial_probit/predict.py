@@ -5,8 +5,7 @@ as in their appendix A. For draws from VB's q this average replaces the integral
 and eq 12 have in closed form at the kernel weights' means; it also integrates over the weights.
 """
 
-from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import xarray as xr
@@ -29,8 +28,7 @@ from ..engine.predict import (
 from ..engine.result import equal_but_for_rounding
 
 
-@dataclass(frozen=True)
-class _Draws:
+class _Draws(NamedTuple):
     """Weights (draw, kernel), regressors (draw, class, basis), and parameters (draw, parameter)."""
 
     beta: NDArray
@@ -49,26 +47,20 @@ class _Draws:
         theta = joined["theta"].transpose("sample", ...).values if "theta" in joined else None
         return cls(beta, W, theta)
 
-    def __getitem__(self, block: slice) -> Self:
-        """Take some of the draws."""
-        theta = None if self.theta is None else self.theta[block]
-        return replace(self, beta=self.beta[block], W=self.W[block], theta=theta)
-
-    def functions(self, rule: Combination, stack: NDArray) -> NDArray:
-        """Functions (draw, obs, class) on kernels (kernel, obs, basis)."""
-        return combined_functions(rule, stack, self.beta, self.W)
-
-    def functions_with_parameters(
-        self, rule: Combination, kernels: ParametricStack, n_obs: int
+    def functions(
+        self, rule: Combination, kernels: NDArray | ParametricStack, draws: slice = slice(None)
     ) -> NDArray:
-        """Functions (draw, obs, class) on kernels with parameters, by one stack a draw."""
+        """Functions (draw, obs, class) of some draws on kernels (kernel, obs, basis).
+
+        Kernels with parameters are evaluated once per draw.
+        """
+        beta, W = self.beta[draws], self.W[draws]
+        if not isinstance(kernels, ParametricStack):
+            return combined_functions(rule, kernels, beta, W)
         assert self.theta is not None
-        rows = slice(0, n_obs)
+        each = zip(self.theta[draws], beta, W, strict=True)
         return np.concatenate(
-            [
-                combined_functions(rule, kernels.evaluate(theta, rows), beta[None], W[None])
-                for theta, beta, W in zip(self.theta, self.beta, self.W, strict=True)
-            ]
+            [combined_functions(rule, kernels.evaluate(t), b[None], w[None]) for t, b, w in each]
         )
 
 
@@ -127,13 +119,10 @@ def probabilities_of(
     source = model.kernel_source
     stack = _kernels_of_new_objects(model, kernels_new)
     drawn = _Draws.of(posterior, None if "beta" in posterior else model["beta"].get_value())
-    rule, n_obs = model.combination, stack.sizes["obs"]
+    kernels = kernels_new if source.parameters else stack.values
 
     def probabilities(block: slice) -> NDArray:
-        if source.parameters:
-            f = drawn[block].functions_with_parameters(rule, kernels_new, n_obs)
-        else:
-            f = drawn[block].functions(rule, stack.values)
+        f = drawn.functions(model.combination, kernels, block)
         # In the order of the axes in memory.
         return class_probabilities(f.transpose(1, 0, 2)).transpose(1, 0, 2)
 

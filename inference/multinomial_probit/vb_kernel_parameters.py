@@ -25,13 +25,13 @@ import numpy.typing as npt
 from scipy.special import roots_hermitenorm
 from scipy.stats import norm, qmc
 
-__all__ = ["Expectation", "Normal"]
+__all__ = ["Expectation", "LogDensity", "Normal"]
 
 type Array = npt.NDArray[np.float64]
 type LogDensity = Callable[[Array], float]
 
-# Gauss-Hermite nodes an axis by number of coordinates.
-NODES_AN_AXIS = {1: 11, 2: 5, 3: 4}
+# Gauss-Hermite nodes per axis by number of coordinates.
+NODES_PER_AXIS = {1: 11, 2: 5, 3: 4}
 # Least number of quasi-random nodes, for more coordinates.
 LEAST_NODES = 64
 # With more coordinates, the curvature is approximated by its diagonal.
@@ -55,11 +55,11 @@ class Expectation(NamedTuple):
 def _nodes(dimension: int) -> tuple[Array, Array, Array]:
     """Nodes z (n, P) and weights of a standard normal, and the fit of a quadratic to values.
 
-    The fit (q, n) gives the coefficients of 1, z_i, (z_i^2 - 1) / 2 and, for few coordinates, z_i
-    z_j, which are the expectations of gradient and curvature.
+    The fit (q, n) gives the coefficients of 1, z_i, (z_i^2 - 1) / 2 and, for few coordinates,
+    z_i z_j, which are the expectations of gradient and curvature.
     """
-    if dimension in NODES_AN_AXIS:
-        nodes, weights = roots_hermitenorm(NODES_AN_AXIS[dimension])
+    if dimension in NODES_PER_AXIS:
+        nodes, weights = roots_hermitenorm(NODES_PER_AXIS[dimension])
         z = np.stack(np.meshgrid(*[nodes] * dimension, indexing="ij")).reshape(dimension, -1).T
         mass = np.prod(np.meshgrid(*[weights] * dimension, indexing="ij"), axis=0).ravel()
         mass /= mass.sum()
@@ -79,22 +79,10 @@ def _nodes(dimension: int) -> tuple[Array, Array, Array]:
 
 @dataclass(frozen=True)
 class Normal:
-    """Normal Q(psi).
-
-    Parameters
-    ----------
-    mean : array of shape (P,)
-    factor : array of shape (P, P)
-        Root R of the covariance R R'.
-    """
+    """Normal Q(psi) with mean (P,), and covariance R R' for the `factor` R (P, P)."""
 
     mean: Array
     factor: Array
-
-    @property
-    def sd(self) -> Array:
-        """Standard deviations of psi (P,)."""
-        return np.sqrt(np.sum(self.factor**2, axis=1))
 
     @property
     def gain(self) -> float:

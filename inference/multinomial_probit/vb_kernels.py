@@ -1,33 +1,64 @@
-"""Expectations of the multinomial probit's kernels for the variational updates.
+"""Known and expected kernels of the multinomial probit, and the expected utilities (eqs 6-8).
 
 If the composite kernel is linear in the learned weights, the kernels and their products are fixed.
 Exponents of products and kernel parameters change the kernels; expectations are then taken under
 their factor (`vb_kernel_parameters`).
+
+One pass over the objects computes all that an iteration needs from the data: the expected utilities
+and their products with the kernels. The rest of an iteration does not depend on the number of
+objects. For kernels in a Dask array, each pass maps sums over the chunks and adds them where they
+are; this process does the algebra of the columns. An iteration moves W (C, M) to each worker, and
+S C M numbers from one of them; the labels have gone to the workers before.
 """
 
-from collections.abc import Callable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from ...models.combinations.normal_coordinates import NormalCoordinates
-from ...models.combinations.products import FixedProduct, Product
 from ...models.combinations.sums import WeightedSum
+from ...models.kernels.dask_stack import DaskStack, rows_of
 from ...models.multinomial_probit import Composition, MultinomialProbit
 from ...numerics.kernel_products import KernelProducts
-from .expected_utilities import ExpectedUtilities, expected_utilities
-from .vb_kernel_parameters import Normal
+from ...numerics.probit import log_probability_and_gradient
+from ...numerics.threads import blocks_of, in_blocks
+from ...validation import argument_error
+from .vb_kernel_parameters import LogDensity, Normal
 
-__all__ = ["ExpectedKernels", "KernelFamily"]
+__all__ = ["ExpectedKernels", "ExpectedUtilities", "KernelFamily", "KernelsOfDask"]
 
 type Array = npt.NDArray[np.float64]
+#: log_z, square and products of `ExpectedUtilities`.
+type Sums = tuple[float, float, Array]
 
 # Standard deviation of the coordinates at the start.
 FIRST_SD = 0.1
 # Exponent at the start of a kernel with a starting weight of zero.
 LEAST_EXPONENT = 0.05
+
+
+class ExpectedUtilities(NamedTuple):
+    """Sums over the objects that an iteration needs, and E[y].
+
+    Attributes
+    ----------
+    log_z : float
+        sum_n log P(t_n | f_n).
+    square : float
+        sum_nc f_nc^2.
+    mean : array of shape (N, C)
+        E[y_nc]; of no objects for kernels in a Dask array.
+    products : array of shape (S, C, M)
+        E[Y]'K_s.
+    """
+
+    log_z: float
+    square: float
+    mean: Array
+    products: Array
 
 
 @dataclass(frozen=True)
@@ -42,37 +73,62 @@ class ExpectedKernels:
         """Compute the products of known kernels; O(S^2 N M^2)."""
         return cls(design, KernelProducts.of(design))
 
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """Numbers of kernels, objects and columns."""
-        s, n, m = self.design.shape
-        return s, n, m
+    def utilities(
+        self, weights: Array, regressors: Array, labels: npt.NDArray[np.integer]
+    ) -> ExpectedUtilities:
+        """Expect utilities y_n ~ N(f_n, I) whose largest is that of class t_n (eqs 7-8).
 
-    def spread(self, weights: Array, regressors: Array) -> float:
-        """Compute the standard deviation of the scores of all objects and classes."""
-        return float(np.tensordot(weights, self.design @ regressors.T, axes=1).std())
+        f_n = sum_s beta_s W k_sn for weights (S,) and regressors W (C, M). O(S N M C + N C^1.5);
+        threads share the blocks, whose sums are added in the order of the blocks.
+        """
+        n_obs = self.design.shape[1]
+        mean = np.empty((n_obs, len(regressors)))
+
+        def sums(objects: slice) -> Sums:
+            rows, y = self.design[:, objects], mean[objects]
+            return _sums_of_utilities(rows, weights, regressors, labels[objects], y)
+
+        log_z, square, products = _added(in_blocks(sums, n_obs))
+        return ExpectedUtilities(log_z, square, mean, products)
+
+
+@dataclass(frozen=True)
+class KernelsOfDask:
+    """Known kernels (S, N, M) in a Dask array, and their products; as `ExpectedKernels`.
+
+    `labels` are the class codes of each chunk's objects, where the workers are.
+    """
+
+    stack: DaskStack
+    products: KernelProducts
+    labels: Sequence[Any]
+
+    @classmethod
+    def of(cls, stack: DaskStack, labels: npt.NDArray[np.intp]) -> Self:
+        """Compute the products; O(S^2 N M^2)."""
+        (products,) = stack.total(_products_of_chunk)
+        pairs = np.triu_indices(stack.shape[0])
+        return cls(stack, KernelProducts(pairs, products), stack.held(labels))
 
     def utilities(
-        self,
-        weights: Array,
-        regressors: Array,
-        labels: npt.NDArray[np.intp],
-        objects: slice = slice(None),
+        self, weights: Array, regressors: Array, labels: npt.NDArray[np.integer]
     ) -> ExpectedUtilities:
-        """Expect the utilities of some objects at weights (S,) and regressors (C, M)."""
-        return expected_utilities(self.design[:, objects], weights, regressors, labels[objects])
+        """Expect the utilities of all objects, whose labels the workers have."""
+        if len(labels) != len(self.stack):
+            raise argument_error(
+                "labels", "VB", f"one of each of the {len(self.stack)} objects", f"{len(labels)}"
+            )
+        log_z, square, products = self.stack.total(
+            _utilities_of_chunk, weights, regressors, by_object=[self.labels]
+        )
+        return ExpectedUtilities(log_z, square, np.empty((0, len(regressors))), products)
 
 
 @dataclass(frozen=True)
 class KernelFamily:
-    """The kernels whose weighted sum is the composite kernel, at coordinates psi.
+    """The kernels whose weighted sum is the composite kernel, at coordinates psi (P,).
 
     For a product this is the composite kernel itself, with weight one.
-
-    Parameters
-    ----------
-    composition : Composition
-    is_product : bool
     """
 
     composition: Composition
@@ -81,12 +137,7 @@ class KernelFamily:
     @classmethod
     def of(cls, model: MultinomialProbit) -> Self:
         """Read the model's kernels and combination rule."""
-        rule = model.combination
-        if not isinstance(rule, FixedProduct | Product | WeightedSum):
-            raise TypeError(
-                f"VB takes weighted sums and products of kernels. {type(rule).__name__} is neither."
-            )
-        return cls(model.composition, not isinstance(rule, WeightedSum))
+        return cls(model.composition, not isinstance(model.combination, WeightedSum))
 
     @property
     def coordinates(self) -> NormalCoordinates:
@@ -108,10 +159,7 @@ class KernelFamily:
         return Normal(center, FIRST_SD * np.eye(len(center)))
 
     def expected(self, factor: Normal) -> ExpectedKernels:
-        """Take expectations under a factor.
-
-        Each point costs one stack of kernels and O(S^2 N M^2).
-        """
+        """Take expectations under a factor; O(S^2 N M^2) and one stack of kernels per node."""
         points, weights = factor.expectation
         first = ExpectedKernels.of(self.stack(points[0]))
         design, products = weights[0] * first.design, weights[0] * first.products.products
@@ -123,21 +171,11 @@ class KernelFamily:
 
     def log_likelihood(
         self, target: Array, mean: Array, second_moment: Array, moment: Array
-    ) -> Callable[[Array], float]:
-        """Make the expected log likelihood of psi, up to a constant.
+    ) -> LogDensity:
+        """Make the expected log likelihood of psi, up to a constant; O(S N M^2) per evaluation.
 
-        Parameters
-        ----------
-        target : array of shape (N, M)
-            E[Y] E[W].
-        mean, second_moment : array of shape (S,) and (S, S)
-            Moments of the weights.
-        moment : array of shape (M, M)
-            E[W'W].
-
-        Notes
-        -----
-        An evaluation costs one stack of kernels and O(S N M^2).
+        `target` (N, M) is E[Y] E[W], `mean` and `second_moment` are those of the weights, and
+        `moment` (M, M) is E[W'W].
         """
         eigenvalues, axes = np.linalg.eigh(second_moment)
         kept = eigenvalues > 1e-14 * eigenvalues.max()
@@ -151,3 +189,47 @@ class KernelFamily:
             return float(linear - 0.5 * quadratic)
 
         return of
+
+
+def _products_of_chunk(chunk: npt.NDArray[np.floating]) -> tuple[Array]:
+    total = np.zeros(())
+    for part in rows_of(chunk):
+        total = total + KernelProducts.of(np.asarray(chunk[:, part], dtype=float)).products
+    return (total,)
+
+
+def _utilities_of_chunk(
+    chunk: npt.NDArray[np.floating],
+    labels: npt.NDArray[np.integer],
+    weights: Array,
+    regressors: Array,
+) -> Sums:
+    def sums(objects: slice) -> Sums:
+        rows = np.asarray(chunk[:, objects], dtype=float)
+        return _sums_of_utilities(rows, weights, regressors, labels[objects])
+
+    return _added(map(sums, blocks_of(len(labels))))
+
+
+def _sums_of_utilities(
+    kernels: Array,
+    weights: Array,
+    regressors: Array,
+    labels: npt.NDArray[np.integer],
+    mean: Array | None = None,
+) -> Sums:
+    """Sum over some objects, whose E[y] is written to `mean`; O(S n M C + n C^1.5)."""
+    f = np.tensordot(weights, kernels @ regressors.T, axes=1)
+    log_p, gradient = log_probability_and_gradient(f, labels)
+    y = np.add(f, gradient, out=mean)
+    return float(log_p.sum()), float(np.vdot(f, f)), y.T @ kernels
+
+
+def _added(parts: Iterable[Sums]) -> Sums:
+    """Sum over blocks, in their order."""
+    log_z, square, products = next(iterator := iter(parts))
+    for log_p, squares, product in iterator:
+        log_z += log_p
+        square += squares
+        products += product
+    return log_z, square, products

@@ -1,20 +1,30 @@
-"""Multistart coordinate ascent, shared by the models that learn kernel weights.
+"""Accelerated coordinate ascent from several starts, shared by the models with kernel weights.
 
 A state is any frozen object with an `objective`. `start` makes a state from kernel weights, and
 `update` makes the next state.
+
+An iteration maps a few coordinates to new values; the solutions are its fixed points. If the map
+were linear, the last iterations would determine its fixed point, and the next iteration starts from
+that point (Anderson acceleration: Walker & Ni 2011, SIAM Journal on Numerical Analysis 49, "type
+II"). If the moves grow from one iteration to the next, that point lies behind and is repelling;
+then the next iteration starts ahead instead, at twice the last move, then four times, and so on. If
+such an iteration lowers the objective or fails, it is repeated from the unaccelerated state, and
+the stored iterations are dropped. So acceleration never lowers the objective. On 43 problems of 33
+to 160 objects it reached the same bound as plain iterations or a higher one, in 4 (median) to 20
+times fewer iterations.
 
 On a ridge the increases of the objective shrink slowly, so a small increase does not mean that the
 ascent is finished. The remaining increase is estimated from the shrinkage, as in a geometric
 series.
 
-The default starts compete: all of them do a few iterations, the better half goes on for twice as
-many, and finally one start runs to its end.
+The default starts compete: after a few iterations of all of them, the highest one runs to its end.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -22,12 +32,14 @@ import numpy.typing as npt
 from ...user_warnings import warn_user
 from ..engine.clock import OutOfTime
 from ..engine.engine import Run
-from .anderson import Anderson, Coordinates, State
 
 __all__ = [
     "FIRST_ROUND",
+    "Anderson",
     "Ascent",
+    "Coordinates",
     "MultistartResult",
+    "State",
     "ascended",
     "beginnings",
     "multistart_ascent",
@@ -39,27 +51,108 @@ type Array = npt.NDArray[np.float64]
 MOST_STARTS = 8
 # With more kernels, each of which costs an iteration to rank, competing starts are one alone.
 MOST_CORNERS = 16
-
-# Iterations of competing starts before the better half goes on; a start that rises late is lost.
-# On 12 splits of iris and wine, 8 iterations lost two by 3.4 and 6.1 nats, and 16 none by .002.
-FIRST_ROUND = 16
-
+# Iterations of competing starts before the highest goes on; a start that rises late is lost.
+FIRST_ROUND = 24
 # Usual number of iterations of a start.
 USUAL = 100
-
 # Largest number of iterations of an ascent for predictions.
 MOST_ITERATIONS = 400
 
 # Consecutive small increases that end accelerated iterations; one alone may be a rejected step.
 PATIENCE = 3
-
+# Number of iterations over which the shrinkage of the increases is measured.
+SPAN = 5
 # A decrease by this part of the objective, or by so many nats, is rounding; new quadrature points
 # for the weights of more than three kernels may cost more.
 ROUNDING = 1e-8
 ROUNDED, NEW_POINTS = 0.01, 0.1
 
-# Number of iterations over which the shrinkage of the increases is measured.
-SPAN = 5
+# Largest number of stored iterations, and of stored numbers (half a gigabyte).
+MOST_KEPT = 9
+MOST_NUMBERS = 1 << 26
+# Relative ridge of the normal equations, because the differences are nearly dependent.
+RIDGE = 1e-10
+# Distance ahead, in moves, at which the next iteration starts if the fixed point is repelling.
+FIRST_STRETCH = 2.0
+
+
+class State(Protocol):
+    """All factors after an iteration."""
+
+    @property
+    def objective(self) -> float:
+        """Objective of the iterations."""
+
+
+@dataclass(frozen=True)
+class Coordinates[S]:
+    """Vector (n,) on which the next iteration depends: `of` a state, and the state `at` it."""
+
+    of: Callable[[S], Array]
+    at: Callable[[S, Array], S]
+
+
+class Anderson[S: State]:
+    """Accelerated iterations of one start: a call with a state returns the next state.
+
+    An iteration costs O(n) for n coordinates plus one update, or two if the first one is rejected.
+    Up to 18 n numbers are stored.
+    """
+
+    def __init__(self, update: Callable[[S], S], coordinates: Coordinates[S]):
+        self._update, self._coordinates = update, coordinates
+        self._ends: list[Array] = []
+        self._moves: list[Array] = []
+        self._stretch = FIRST_STRETCH
+
+    def __call__(self, state: S) -> S:
+        """Do one iteration."""
+        if len(self._ends) > 1:
+            step, ahead = self._step()
+            after = self._tried(state, step)
+            if after is not None:
+                self._stretch *= 2 if ahead else 1
+                return after
+            self._ends.clear()
+            self._moves.clear()
+            self._stretch = max(FIRST_STRETCH, self._stretch / (8 if ahead else 1))
+        after = self._update(state)
+        # A start has no factors yet.
+        if np.isfinite(state.objective):
+            self._remember(state, after)
+        return after
+
+    def _step(self) -> tuple[Array, bool]:
+        """Step from the last end to the next beginning, and whether it goes ahead."""
+        move, end = self._moves[-1], self._ends[-1]
+        differences = move - np.array(self._moves[:-1])
+        gram = differences @ differences.T
+        gram[np.diag_indices_from(gram)] += RIDGE * np.trace(gram)
+        shares = np.linalg.pinv(gram) @ (differences @ move)
+        step = -shares @ (end - np.array(self._ends[:-1]))
+        return (self._stretch * move, True) if step @ move < 0 else (step, False)
+
+    def _tried(self, state: S, step: Array) -> S | None:
+        """Try an iteration from the extrapolated coordinates; None if it is rejected."""
+        if not np.isfinite(step).all():
+            return None
+        try:
+            with np.errstate(all="ignore"):
+                beginning = self._coordinates.at(state, self._ends[-1] + step)
+                after = self._update(beginning)
+        except (FloatingPointError, np.linalg.LinAlgError):
+            return None
+        if not after.objective >= state.objective:
+            return None
+        self._remember(beginning, after)
+        return after
+
+    def _remember(self, before: S, after: S) -> None:
+        end = self._coordinates.of(after)
+        self._ends.append(end)
+        self._moves.append(end - self._coordinates.of(before))
+        if len(self._ends) > max(2, min(MOST_KEPT, MOST_NUMBERS // (2 * len(end)))):
+            del self._ends[0], self._moves[0]
 
 
 @dataclass
@@ -117,19 +210,12 @@ class Ascent[S: State]:
         self.converged = self._small >= self.patience
 
 
-@dataclass(frozen=True)
-class MultistartResult[S: State]:
-    """Final states and histories of all starts, and whether the best start converged."""
-
-    states: list[S]
-    histories: list[Array]
-    best: int
-    converged: bool
-
-    @property
-    def state(self) -> S:
-        """Final state of the best start."""
-        return self.states[self.best]
+def ascended[S: State](state: S, update: Callable[[S], S], coordinates: Coordinates[S]) -> S:
+    """End of an accelerated ascent from one state, for predictions: within about a nat."""
+    ascent = Ascent(state, Anderson(update, coordinates), PATIENCE)
+    while ascent.climbing(MOST_ITERATIONS):
+        ascent.advance(tolerance=1e-4, remaining=1.0)
+    return ascent.state
 
 
 def beginnings[S: State](
@@ -161,26 +247,19 @@ def beginnings[S: State](
         yield begin(rng.dirichlet(np.ones(n_kernels)))
 
 
-def ascended[S: State](state: S, update: Callable[[S], S], coordinates: Coordinates[S]) -> S:
-    """End of an accelerated ascent from one state, for predictions: within about a nat."""
-    ascent = Ascent(state, Anderson(update, coordinates), PATIENCE)
-    while ascent.climbing(MOST_ITERATIONS):
-        ascent.advance(tolerance=1e-4, remaining=1.0)
-    return ascent.state
+@dataclass(frozen=True)
+class MultistartResult[S: State]:
+    """Final states and histories of all starts, and whether the best start converged."""
 
+    states: list[S]
+    histories: list[Array]
+    best: int
+    converged: bool
 
-def _rounds(n_starts: int, first: int, most: int) -> list[tuple[int, int, int]]:
-    """List the rounds of a competition: starts, iterations of each in total and in the round.
-
-    The first round has at most `first` iterations; all rounds together have `most`.
-    """
-    rounds = [(n_starts, min(first, most), min(first, most))]
-    while rounds[-1][1] < most:
-        starts, before, _ = rounds[-1]
-        starts = (starts + 1) // 2
-        until = min(2 * before, most) if starts > 1 else most
-        rounds.append((starts, until, until - before))
-    return rounds
+    @property
+    def state(self) -> S:
+        """Final state of the best start."""
+        return self.states[self.best]
 
 
 def multistart_ascent[S: State](
@@ -194,7 +273,7 @@ def multistart_ascent[S: State](
     max_iterations: int,
     tolerance: float,
     remaining: float = np.inf,
-    rounds_from: int | None = None,
+    first_round: int | None = None,
     coordinates: Coordinates[S] | None = None,
     engine: str = "VB",
 ) -> MultistartResult[S]:
@@ -202,12 +281,12 @@ def multistart_ascent[S: State](
 
     `starts_at` make states from initial weights; `known` weights need one start only. A start ends
     at a relative change of the objective below `tolerance` if the estimated `remaining` increase is
-    no larger. Unless `starts` are given, starts compete, with `rounds_from` iterations in the first
-    round. A decrease beyond rounding, and beyond the error of quadrature for more than three
+    no larger. Unless `starts` are given, only the highest start goes on after `first_round`
+    iterations. A decrease beyond rounding, and beyond the error of quadrature for more than three
     kernels, ends a start, unconverged. An interrupt keeps the states reached so far, unconverged.
     FloatingPointError if no start has a finite objective.
     """
-    compete = rounds_from is not None and starts is None
+    compete = first_round is not None and starts is None
     fall = NEW_POINTS if n_kernels > 3 else ROUNDED
 
     def begin(start: Callable[[Array], S], weights: Array) -> Ascent[S]:
@@ -226,30 +305,29 @@ def multistart_ascent[S: State](
         )
     else:
         n_starts, begun = 1, (begin(start, known) for start in starts_at)
-    first = rounds_from if compete and rounds_from else max_iterations
-    rounds = _rounds(len(starts_at) * n_starts, first, max_iterations)
+    first = min(first_round, max_iterations) if compete and first_round else max_iterations
+    after = max_iterations - first
     ascents: list[Ascent[S]] = []
     interrupted = False
 
-    def go_on(k: int, most: int, more: int) -> None:
+    def go_on(k: int, until: int, more: int) -> None:
         ascent, done = ascents[k], len(ascents[k].history)
-        while ascent.climbing(most):
+        while ascent.climbing(until):
             ascent.advance(tolerance, remaining)
             bar.advance(start=k + 1, bound=ascent.state.objective)
         bar.skip(more - (len(ascent.history) - done))
 
+    def highest() -> int:
+        return int(np.argmax([ascent.height for ascent in ascents]))
+
     try:
-        total = sum(count * more for count, _, more in rounds)
-        usual = sum(count * min(more, USUAL) for count, _, more in rounds)
-        with run.track(total, engine, usual=usual) as bar:
-            _, most, more = rounds[0]
+        n_ascents = len(starts_at) * n_starts
+        usual = n_ascents * min(first, USUAL) + min(after, USUAL)
+        with run.track(n_ascents * first + after, engine, usual=usual) as bar:
             for k, ascent in enumerate(begun):
                 ascents.append(ascent)
-                go_on(k, most, more)
-            for count, most, more in rounds[1:]:
-                highest = sorted(range(len(ascents)), key=lambda k: -ascents[k].height)
-                for k in highest[:count]:
-                    go_on(k, most, more)
+                go_on(k, first, first)
+            go_on(highest(), max_iterations, after)
     except KeyboardInterrupt as interruption:
         interrupted = True
         ascents = [ascent for ascent in ascents if ascent.history]
@@ -257,7 +335,7 @@ def multistart_ascent[S: State](
             raise
         if not isinstance(interruption, OutOfTime):
             warn_user(f"{engine} was interrupted: the output so far is returned.")
-    best = int(np.argmax([ascent.height for ascent in ascents]))
+    best = highest()
     if not np.isfinite(ascents[best].height):
         raise FloatingPointError(
             f"{engine}'s objective is not a finite number from any start: rescale the kernels (for "

@@ -19,10 +19,12 @@ turn exponential and power tails into light tails.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Self
 
 import numpy as np
 import numpy.typing as npt
+from scipy.optimize import brentq
 from scipy.special import digamma, gammaln, zeta
 
 from ...validation import argument_error
@@ -48,9 +50,8 @@ DRAW_NODES_Y = 257
 DRAWS_AT_ONCE = 500
 # Nodes are used again while the mass has moved by less than this many standard deviations.
 DRIFT = 0.5
-# Relative error of the maxima at which nodes are placed.
-NEAR = 1e-4
-NEWTON_STEPS = 200
+# The nodes' maxima are interpolated in a table over log rho, to a relative error of 1e-5.
+TABLE = np.arange(-100.0, 50.0, 0.01)
 
 
 def _sinh_nodes(
@@ -72,15 +73,9 @@ def _sinh_nodes(
 class ConcentrationFactor:
     """Moments of Q(rho); made by `concentration_factor`.
 
-    Attributes
-    ----------
-    mean : array of shape (S,)
-        E[rho].
-    sd : array of shape (S,)
-        Standard deviations.
-    log_normaliser : float
-        Log of the integral of the factor, the prior's constants included, with exp(rho_s l_s) for
-        exp((rho_s - 1) l_s): l_s may be so large that a bound with it would be rounded to integers.
+    `log_normaliser` is the log of the integral of the factor, the prior's constants included, with
+    exp(rho_s l_s) for exp((rho_s - 1) l_s): l_s may be so large that a bound with it would be
+    rounded to integers.
     """
 
     mean: Array
@@ -94,21 +89,22 @@ class ConcentrationFactor:
     @property
     def mean_log(self) -> Array:
         """E[log rho], array of shape (S,); costs as much as the other moments."""
-        return self._grid.expected_log(self._mean_log_beta - self._lam)
+        p, log_mass = self._grid.conditionals(self._mean_log_beta - self._lam)
+        mass = np.exp(log_mass - log_mass.max())
+        return np.einsum("sxy,sxy,x->s", p, np.log(self._grid.rho), mass / mass.sum())
 
     def log_density(self, rho: Array) -> Array:
         """Log Q at concentrations (n, S)."""
-        value = gammaln(rho.sum(axis=1)) + np.sum(
-            _log_prior(rho, self._mu, self._lam) + rho * self._mean_log_beta - gammaln(rho),
-            axis=1,
-        )
-        return value - self.log_normaliser
+        log_prior = self._mu * np.log(self._lam) - gammaln(self._mu)
+        log_prior = log_prior + (self._mu - 1) * np.log(rho) - self._lam * rho
+        value = np.sum(log_prior + rho * self._mean_log_beta - gammaln(rho), axis=1)
+        return gammaln(rho.sum(axis=1)) + value - self.log_normaliser
 
     def sample(self, draws: int, rng: np.random.Generator) -> Array:
         """Independent draws (draws, S): x from its marginal, then rho given x."""
         slope = self._mean_log_beta - self._lam
         grid = _Grid.around_peak(self._mu, slope, DRAW_NODES_X)
-        log_mass = grid.integrals(slope)[2] - grid.log_width_x
+        log_mass = grid.conditionals(slope)[1] - grid.log_width_x
         x = _draw(grid.x[None], log_mass[None], rng.random((1, draws)))[0]
         rho = np.empty((draws, len(slope)))
         for start in range(0, draws, DRAWS_AT_ONCE):
@@ -140,10 +136,6 @@ def check_prior(mu: float, lam: float, rule: object, names: tuple[str, str], own
     )
 
 
-def _log_prior(rho: Array, mu: float, lam: float) -> Array:
-    return mu * np.log(lam) - gammaln(mu) + (mu - 1) * np.log(rho) - lam * rho
-
-
 def _draw(nodes: Array, log_density: Array, u: Array) -> Array:
     """Inverse distribution functions (n, k) at u of densities (n, nodes), linear between nodes."""
     density = np.exp(log_density - log_density.max(axis=1, keepdims=True))
@@ -162,37 +154,28 @@ def _draw(nodes: Array, log_density: Array, u: Array) -> Array:
     return nodes[rows, cell] + width[rows, cell] * np.clip(z, 0, 1)
 
 
-def _conditional_peaks(mu: float, pull: Array) -> tuple[Array, Array]:
-    """Maximum of h over y and its width there (...), for pulls x + l - lam (...).
+@lru_cache(8)
+def _pulls(mu: float) -> Array:
+    """Find pulls x + l - lam at which the maximum of h is at each log rho of the table."""
+    rho = np.exp(TABLE)
+    return digamma(rho) - mu / rho
 
-    The derivative mu / rho - psi(rho) + pull falls and is convex in rho, so Newton's method from
-    the left does not overshoot.
-    """
-    rho = np.where(pull < 0, (mu + 0.5) / (1 - np.minimum(pull, 0)), np.exp(np.maximum(pull, 0)))
-    for _ in range(NEWTON_STEPS):
-        step = (mu / rho - digamma(rho) + pull) / (mu / rho**2 + zeta(2, rho))
-        rho += np.maximum(step, -0.9 * rho)
-        if np.all(np.abs(step) <= NEAR * rho):
-            break
-    return np.log(rho), 1 / np.sqrt(mu + rho**2 * zeta(2, rho))
+
+def _conditional_peaks(mu: float, pull: Array) -> Array:
+    """Maximum (...) of h over rho, for pulls x + l - lam (...)."""
+    return np.exp(np.interp(pull, _pulls(mu), TABLE))
 
 
 def _peak(mu: float, slope: Array) -> tuple[float, float]:
-    """Location and width of the largest mass over x.
+    """Location and width of the largest mass over x, where e^x = sum rho at the maxima of h."""
 
-    Newton's method on rho with x = log sum rho; the Hessian is a diagonal plus rank one.
-    """
-    rho = (mu + 0.5) / (1 - slope)
-    for _ in range(NEWTON_STEPS):
-        total = rho.sum()
-        force = mu / rho - digamma(rho) + np.log(total) + slope
-        curvature = mu / rho**2 + zeta(2, rho)
-        precision = total - np.sum(1 / curvature)
-        step = (force + np.sum(force / curvature) / precision) / curvature
-        rho += np.clip(step, -0.9 * rho, 9 * rho)
-        if np.all(np.abs(step) <= NEAR * rho):
-            break
-    return float(np.log(total)), float(1 / np.sqrt(precision))
+    def excess(x: float) -> float:
+        return x - np.log(_conditional_peaks(mu, x + slope).sum())
+
+    x = brentq(excess, TABLE[0], TABLE[-1])
+    rho = _conditional_peaks(mu, x + slope)
+    precision = np.sum(rho - rho**2 / (mu + rho**2 * zeta(2, rho)))
+    return float(np.log(rho.sum())), float(precision**-0.5)
 
 
 def _nodes_x(mu: float, slope: Array, nodes: int | None = None) -> tuple[Array, Array]:
@@ -214,10 +197,11 @@ def _nodes_x(mu: float, slope: Array, nodes: int | None = None) -> tuple[Array, 
 
 def _nodes_y(mu: float, pull: Array, nodes: int | None = None) -> tuple[Array, Array]:
     """Nodes (..., nodes) for y given pulls (...), and their log trapezoid weights."""
-    peak, width = _conditional_peaks(mu, pull)
+    rho = _conditional_peaks(mu, pull)
+    width = 1 / np.sqrt(mu + rho**2 * zeta(2, rho))
     # To the right h falls like a log gamma density, from a parabola to an exponential.
     left, right = REACH * width + DEPTH / (mu + 1), REACH * width / (1 + width)
-    return _sinh_nodes(peak, width, left, right, nodes)
+    return _sinh_nodes(np.log(rho), width, left, right, nodes)
 
 
 @dataclass(frozen=True)
@@ -240,30 +224,17 @@ class _Grid:
         rho = np.exp(y)
         return cls(x, log_width_x, rho, mu * y - gammaln(rho) + log_width, slope)
 
-    def integrals(self, slope: Array) -> tuple[Array, Array, Array]:
-        """E[rho_s | x], E[rho_s^2 | x] (S, X), and the log mass (X,), along x."""
-        p, total, log_mass = self._conditionals(slope)
-        p *= self.rho
-        first = p.sum(axis=2)
-        second = np.einsum("sxy,sxy->sx", p, self.rho)
-        return first / total, second / total, log_mass
-
-    def expected_log(self, slope: Array) -> Array:
-        """E[log rho_s] (S,)."""
-        p, total, log_mass = self._conditionals(slope)
-        mass = np.exp(log_mass - log_mass.max())
-        return (np.einsum("sxy,sxy->sx", p, np.log(self.rho)) / total) @ mass / mass.sum()
-
-    def _conditionals(self, slope: Array) -> tuple[Array, Array, Array]:
-        """Density of rho_s given x (S, X, Y) up to its totals (S, X); the log mass (X,)."""
+    def conditionals(self, slope: Array) -> tuple[Array, Array]:
+        """Masses of the rho_s given x (S, X, Y), which add up to 1; the log mass (X,) of x."""
         p = self.rho * (self.x + slope[:, None])[:, :, None]
         p += self.log_kernel
         peak = p.max(axis=2, keepdims=True)
         p -= peak
         np.exp(p, out=p)
-        total = p.sum(axis=2)
-        log_mass = self.log_width_x - np.exp(self.x) + (peak[:, :, 0] + np.log(total)).sum(axis=0)
-        return p, total, log_mass
+        total = p.sum(axis=2, keepdims=True)
+        p /= total
+        log_mass = self.log_width_x - np.exp(self.x) + (peak + np.log(total))[:, :, 0].sum(axis=0)
+        return p, log_mass
 
 
 def concentration_factor(
@@ -285,11 +256,13 @@ def concentration_factor(
         grid = near._grid
     else:
         grid = _Grid.around_peak(mu, slope)
-    first, second, log_mass = grid.integrals(slope)
+    p, log_mass = grid.conditionals(slope)
     peak = log_mass.max()
     mass = np.exp(log_mass - peak)
     total = mass.sum()
-    mean, square = first @ mass / total, second @ mass / total
+    p *= grid.rho
+    mean = p.sum(axis=2) @ mass / total
+    square = np.einsum("sxy,sxy->sx", p, grid.rho) @ mass / total
     constant = len(mean_log_beta) * (mu * np.log(lam) - gammaln(mu))
     return ConcentrationFactor(
         mean=mean,

@@ -8,34 +8,41 @@ Rogers 2005) lead to
 with A positive semidefinite. The papers estimate its moments by importance sampling from the prior.
 Fixed points, as here, make the bound a smooth function of the moments' inputs.
 
-The coordinates undo most of Q's correlation (`simplex_coordinates`). For S <= 3 the trapezoid rule,
-iterated for three weights, is used on a grid that is compared with every second of its nodes: the
-error is about the square of the difference. If the difference is too large, another weight comes
-first and nodes are added, up to a cap. Means are then accurate to about 1e-6 standard deviations
-(2e-5 where a grid of another factor serves), or `SimplexFactor.precise` is False. The latter can
-happen if A has rank one and a curvature beyond 1e6, and small concentrations put mass where its
-ridge leaves the simplex (2 of 100 random factors with curvatures up to 1e9).
+In the coordinates v of R^(S-1), with beta_s = x_s prod_{r<s} (1 - x_r) and x = _logistic(v),
+d beta = prod_s beta_s dv: a Dirichlet density factorises, and the quadratic makes v correlated. The
+map e -> v undoes the correlation,
 
-For S > 3 Sobol' points are mapped through distributions tabulated along the axes (somewhat
-heavier-tailed than Q), with importance weights. The number of points is doubled from 4,096 up to
-16,384 until the means of the two halves, themselves nets, agree.
+    v_s = m_s + e_s + sum_{r<s} B_sr (x_r - x^_r) / (x^_r (1 - x^_r)),
 
-Measured errors: change of the means, in standard deviations, when the weights are reversed, over 24
-factors with curvatures up to 1e6 of any rank (median, largest): S = 4 .001, .02; S = 6 .002, .03; S
-= 10 .004, .7; S = 15 .006, .2. The largest errors belong to singular quadratics with a mode on the
-boundary, for which the number of points reaches the cap.
+with m the mode, x^ = _logistic(m) and B the regression coefficients of the normal with the Hessian
+of log Q at m. The map is linear in the fractions x, like the gradient of the quadratic, hence
+bounded in the tails. Along each axis of e, nodes on a sinh scale cover both the peak and the
+exponential tails beta_s^a_s.
+
+Two and three weights have a grid of these nodes, if it agrees with every second of its nodes: the
+error is about the square of the difference. Otherwise, and for more weights, Sobol' points are
+mapped through distributions tabulated along the axes (somewhat heavier-tailed than Q), with
+importance weights. The number of points is doubled from 4,096 up to 16,384 until the means of the
+two halves, themselves nets, agree, or `SimplexFactor.precise` is False.
+
+Measured errors of nets: change of the means, in standard deviations, when the weights are reversed,
+over 24 factors with curvatures up to 1e6 of any rank (median, largest): S = 4 0.001, 0.02; S = 6
+0.002, 0.03; S = 10 0.004, 0.7; S = 15 0.006, 0.2. The largest errors belong to singular quadratics
+with a mode on the boundary, for which the number of points reaches the cap.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Self
 
 import numpy as np
 import numpy.typing as npt
+from scipy.linalg import solve_triangular
 from scipy.special import softmax
+from scipy.stats import qmc
 
 from ...user_warnings import warn_user
-from .simplex_coordinates import Target, axes_around
-from .simplex_points import GRID_TOLERANCE, SOBOL_LOG2, Points, Proposal
 
 __all__ = ["TINY", "SimplexFactor", "moments_around", "simplex_factor", "warn_of_imprecision"]
 
@@ -45,14 +52,297 @@ type Array = npt.NDArray[np.float64]
 TINY = np.finfo(float).tiny
 # Squares of smaller concentrations, and of their inverses, leave double precision.
 LEAST = 1e-100
-# Largest number of batches of proposals.
+# Q is neglected where log Q is this far below its maximum.
+DEPTH = 42.0
+NEWTON_STEPS = 200
+# Nodes per axis of a grid by number of weights, and the largest difference of its halves.
+GRID_NODES = {2: 385, 3: 97}
+GRID_TOLERANCE = 6e-4
+# Least and largest number of Sobol' points (log2). They suffice if the means of their halves differ
+# by at most TOLERANCE standard deviations and their effective number is above LEAST_ESS.
+SOBOL_LOG2 = 12
+MOST_LOG2 = 14
+TOLERANCE = 0.04
+LEAST_ESS = 1000
+# The tabulated proposal is Q's axis density to this power; its table, and the largest array for it.
+TEMPER = 0.85
+TABLE_NODES = 257
+BLOCK = 1 << 20
+# Largest number of batches of proposals for draws.
 ROUNDS = 24
 # Points of another factor serve while the means of the weights, in standard deviations, and the
 # ratios of standard deviations are within these.
 NEAR, ALIKE = 0.3, 1.25
-# A grid serves longer, while its error is small, but the error shows nothing of tails that the grid
-# does not reach: weights and their logarithms must be within these.
-REACHED, SIMILAR = 1.5, 1.5
+
+
+def _log_weights(v: Array) -> Array:
+    """Log weights (S, ...) of the stick-breaking logits (S - 1, ...)."""
+    log_x = np.minimum(v, 0) - np.log1p(np.exp(-np.abs(v)))
+    log_rest = log_x - v
+    out = np.zeros((v.shape[0] + 1, *v.shape[1:]))
+    np.cumsum(log_rest, axis=0, out=out[1:])
+    out[:-1] += log_x
+    return out
+
+
+def _logits(log_beta: Array) -> Array:
+    """Stick-breaking logits (S - 1,) of log weights (S,), normalised or not."""
+    rest = np.logaddexp.accumulate(log_beta[::-1])[::-1]
+    return log_beta[:-1] - rest[1:]
+
+
+def _logistic(v: Array) -> Array:
+    return 1 / (1 + np.exp(-np.clip(v, -700, 700)))
+
+
+@dataclass(frozen=True)
+class Target:
+    """Log Q in the coordinates v, up to its normaliser."""
+
+    concentration: Array
+    linear: Array
+    quadratic: Array
+
+    def at(self, beta: Array, log_beta: Array) -> Array:
+        """Log density (...) with respect to v at weights (S, ...); includes prod_s beta_s."""
+        curved = np.tensordot(self.quadratic, beta, axes=1)
+        curved *= -0.5
+        curved += self.linear.reshape(-1, *[1] * (beta.ndim - 1))
+        log_density = np.einsum("s...,s...->...", beta, curved)
+        log_density += np.tensordot(self.concentration, log_beta, axes=1)
+        return log_density
+
+    def derivatives(self, v: Array) -> tuple[float, Array, Array]:
+        """Value, gradient and Hessian at one point."""
+        log_beta = _log_weights(v)
+        beta = np.exp(log_beta)
+        x = _logistic(v)
+        pull = self.quadratic @ beta
+        force = beta * (self.linear - pull)
+        slope = self.concentration + force
+        tail = slope[::-1].cumsum()[::-1][:-1]
+        # d log beta / dv
+        jacobian = np.eye(len(beta), len(x)) - np.tri(len(beta), len(x)) * x
+        scaled = beta[:, None] * jacobian
+        hessian = jacobian.T @ (force[:, None] * jacobian) - scaled.T @ self.quadratic @ scaled
+        hessian.flat[:: len(x) + 1] -= x * (1 - x) * tail
+        value = (self.linear - 0.5 * pull) @ beta + self.concentration @ log_beta
+        return float(value), slope[:-1] - x * tail, hessian
+
+
+def _mode(target: Target, v: Array) -> tuple[Array, Array]:
+    """Damped Newton ascent from `v`; mode and positive definite precision there."""
+    value, gradient, hessian = target.derivatives(v)
+    for _ in range(NEWTON_STEPS):
+        size, axes = np.linalg.eigh(-hessian)
+        # Where log Q is not concave, the absolute curvature still gives a sensible scale.
+        size = np.maximum(np.abs(size), 1e-6)
+        step = axes @ ((axes.T @ gradient) / size)
+        # Increases below the rounding error of the value cannot be seen in a line search.
+        scale = np.abs(target.linear).max() + np.abs(target.quadratic).max() + abs(value)
+        rounding = 64 * np.finfo(float).eps * scale
+        if gradient @ step < max(1e-12, rounding):
+            break
+        step *= min(1.0, 4.0 / np.abs(step).max())
+        rate = 1.0
+        while True:
+            new = target.derivatives(v + rate * step)
+            if new[0] >= value + 1e-4 * rate * gradient @ step - rounding or rate < 1e-10:
+                break
+            rate *= 0.5
+        v = v + rate * step
+        value, gradient, hessian = new
+    size, axes = np.linalg.eigh(-hessian)
+    return v, (axes * np.maximum(np.abs(size), 1e-6)) @ axes.T
+
+
+@dataclass(frozen=True)
+class Axes:
+    """The map e -> v, and the nodes along the axes of e.
+
+    `start` is the mode in the weights' own order, `mode` that in which sticks are broken off.
+    """
+
+    start: Array
+    order: npt.NDArray[np.intp]
+    mode: Array
+    regression: Array
+    scale: Array
+    left: Array
+    right: Array
+
+    @classmethod
+    def around(cls, target: Target, start: Array | None) -> Self:
+        """Find axes at the mode by a search from the logits `start`."""
+        if start is None:
+            start = _logits(np.log(target.concentration))
+        start, _ = _mode(target, start)
+        log_beta = _log_weights(start)
+        # The last weight is the remainder. If it is large, it varies little, and the conditional
+        # distributions of the others hardly change. Similar weights keep their order, so that the
+        # order does not flip from one factor of a sequence to the next.
+        order = np.arange(len(log_beta))
+        largest = int(log_beta.argmax())
+        if log_beta[-1] < log_beta[largest] - np.log(2):
+            order[[largest, -1]] = order[[-1, largest]]
+        a = target.concentration[order]
+        ordered = Target(a, target.linear[order], target.quadratic[np.ix_(order, order)])
+        mode, precision = _mode(ordered, _logits(log_beta[order]))
+        cholesky = np.linalg.cholesky(np.linalg.inv(precision))
+        scale = np.diag(cholesky).copy()
+        unit = cholesky / scale
+        inverse = solve_triangular(unit, np.eye(len(mode)), lower=True, unit_diagonal=True)
+        rest = np.cumsum(a[::-1])[::-1]
+        left = 9 + DEPTH / (a[:-1] * scale)
+        right = 9 + DEPTH / (rest[1:] * scale)
+        regression = np.eye(len(mode)) - inverse
+        return cls(start, order, mode, regression, scale, -np.arcsinh(left), np.arcsinh(right))
+
+    def log_weights(self, e: Array) -> Array:
+        """Log weights (S, ...) of the axis coordinates e (S - 1, ...)."""
+        fraction = _logistic(self.mode)
+        unit = np.maximum(fraction * (1 - fraction), 1e-300)
+        v = np.empty_like(e)
+        moved: list[Array] = []
+        for s, offset in enumerate(self.mode):
+            v[s] = e[s] + offset
+            for coefficient, shift in zip(self.regression[s], moved, strict=False):
+                v[s] += coefficient * shift
+            if s < len(e) - 1:
+                moved.append((_logistic(v[s]) - fraction[s]) / unit[s])
+        log_beta = np.empty((len(self.order), *e.shape[1:]))
+        log_beta[self.order] = _log_weights(v)
+        return log_beta
+
+    def nodes(self, number: int) -> tuple[Array, Array]:
+        """Nodes e and log trapezoid weights, both (S - 1, number)."""
+        xi = np.linspace(0, 1, number)
+        xi = self.left[:, None] + (self.right - self.left)[:, None] * xi
+        spacing = (self.right - self.left) / (number - 1) * self.scale
+        return self.scale[:, None] * np.sinh(xi), np.log(spacing[:, None] * np.cosh(xi))
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """Independent axis distributions with piecewise constant densities between the nodes."""
+
+    nodes: Array
+    cumulative: Array
+
+    @classmethod
+    def along(cls, target: Target, axes: Axes) -> Self:
+        """Tabulate the densities along the axes, in blocks of bounded memory."""
+        nodes, _ = axes.nodes(TABLE_NODES)
+        dimension = len(nodes)
+        log_density = np.empty_like(nodes)
+        n_blocks = -(-(dimension**2) * TABLE_NODES // BLOCK)
+        for block in np.array_split(np.arange(dimension), n_blocks):
+            e = np.zeros((dimension, len(block), TABLE_NODES))
+            e[block, np.arange(len(block))] = nodes[block]
+            log_beta = axes.log_weights(e)
+            log_density[block] = TEMPER * target.at(np.exp(log_beta), log_beta)
+        density = np.exp(log_density - log_density.max(axis=1, keepdims=True))
+        mass = 0.5 * (density[:, 1:] + density[:, :-1]) * np.diff(nodes, axis=1)
+        # With empty cells the inverse distribution function would be ambiguous.
+        mass += 1e-14 * mass.sum(axis=1, keepdims=True)
+        cumulative = np.zeros_like(nodes)
+        np.cumsum(mass / mass.sum(axis=1, keepdims=True), axis=1, out=cumulative[:, 1:])
+        return cls(nodes, cumulative)
+
+    def transform(self, u: Array) -> tuple[Array, Array]:
+        """Axis coordinates (S - 1, n) for uniform points, and their log density (n,)."""
+        e = np.empty_like(u)
+        log_density = np.zeros(u.shape[1])
+        for s, (nodes, cumulative) in enumerate(zip(self.nodes, self.cumulative, strict=True)):
+            cell = np.searchsorted(cumulative, u[s], side="right").clip(1, len(nodes) - 1) - 1
+            width = np.diff(nodes)
+            mass = np.diff(cumulative)
+            e[s] = nodes[cell] + (width / mass)[cell] * (u[s] - cumulative[cell])
+            log_density += np.log(mass / width)[cell]
+        return e, log_density
+
+
+@cache
+def _sobol_points(dimension: int, log2: int) -> Array:
+    """Make the fixed points (dimension, 2^log2) in the unit cube."""
+    points = qmc.Sobol(dimension, scramble=True, rng=20090405).random_base2(log2)
+    return np.ascontiguousarray(points.T)
+
+
+@dataclass(frozen=True)
+class Points:
+    """Quadrature points: weights and their logs (2 S, n), log measure (n,), logits of the mode."""
+
+    features: Array
+    log_measure: Array
+    mode: Array
+    suffice: bool
+
+    @classmethod
+    def around(cls, target: Target, start: Array | None) -> Self:
+        """Place points around the mode, found by a search from the logits `start`."""
+        axes = Axes.around(target, start)
+        for is_grid, e, log_measure, half in _candidates(target, axes):
+            log_beta = axes.log_weights(e)
+            log_mass = target.at(np.exp(log_beta), log_beta) + log_measure
+            peak = log_mass.max()
+            if not np.spacing(abs(peak)) < 1.0:
+                raise FloatingPointError(
+                    "The log density of the kernel weights must be known to less than 1. Got "
+                    f"curvatures up to {np.abs(target.quadratic).max():.3g}: rescale the kernels "
+                    "or the targets."
+                )
+            kept = np.flatnonzero(log_mass > peak - 1.5 * DEPTH)
+            features = np.empty((2 * len(log_beta), len(kept)))
+            np.take(log_beta, kept, axis=1, out=features[len(log_beta) :])
+            np.exp(features[len(log_beta) :], out=features[: len(log_beta)])
+            mass = np.exp(log_mass[kept] - peak)
+            total, means = _differences(features, mass, half[kept])
+            if is_grid:
+                suffice = bool(max(total, means.max()) <= GRID_TOLERANCE)
+            else:
+                ess = mass.sum() ** 2 / (mass @ mass)
+                suffice = bool(means[: len(log_beta)].max() <= TOLERANCE and ess > LEAST_ESS)
+            if suffice:
+                break
+        return cls(features, log_measure[kept], axes.start, suffice)
+
+
+def _candidates(
+    target: Target, axes: Axes
+) -> Iterator[tuple[bool, Array, Array, npt.NDArray[np.bool_]]]:
+    """Yield a grid for two and three weights, then nets: whether it is a grid, e and log measure.
+
+    Last comes half of the points: every second node of a grid, and the first half of a net.
+    """
+    dimension = len(axes.mode)
+    if dimension + 1 in GRID_NODES:
+        number = GRID_NODES[dimension + 1]
+        nodes, log_width = axes.nodes(number)
+        e = np.stack(np.meshgrid(*nodes, indexing="ij")).reshape(dimension, -1)
+        log_measure = np.sum(np.meshgrid(*log_width, indexing="ij"), axis=0).ravel()
+        half = np.indices((number,) * dimension).sum(axis=0).ravel() % 2 == 0
+        yield True, e, log_measure, half
+    proposal = Proposal.along(target, axes)
+    for log2 in range(SOBOL_LOG2, MOST_LOG2 + 1):
+        e, log_proposal = proposal.transform(_sobol_points(dimension, log2))
+        n_points = e.shape[1]
+        yield False, e, -log_proposal - np.log(n_points), np.arange(n_points) < n_points // 2
+
+
+def _differences(features: Array, mass: Array, half: npt.NDArray[np.bool_]) -> tuple[float, Array]:
+    """Differences of half of the points from the rest: of the log total, and of means (2 S,).
+
+    Means are in standard deviations of all points.
+    """
+    totals = [mass[part].sum() for part in (half, ~half)]
+    means = [features[:, part] @ mass[part] / max(mass[part].sum(), TINY) for part in (half, ~half)]
+    square = features**2 @ mass / mass.sum()
+    variance = square - (features @ mass / mass.sum()) ** 2
+    # Guards against weights whose variance is lost in rounding.
+    sd = np.sqrt(np.maximum(variance, 1e-14 * square + TINY))
+    total = np.inf if min(totals) == 0 else abs(float(np.log(totals[0] / totals[1])))
+    return total, np.abs(means[0] - means[1]) / sd
 
 
 @dataclass(frozen=True)
@@ -61,6 +351,7 @@ class SimplexFactor:
 
     `log_normaliser` is the log of the integral over the first S - 1 weights, and `ess` the
     effective number of quadrature points, (sum w)^2 / sum w^2: with a few, moments are unreliable.
+    `_origin` is the factor for which the points were placed, if it is another one.
     """
 
     mean: Array
@@ -68,7 +359,6 @@ class SimplexFactor:
     mean_log: Array
     log_normaliser: float
     ess: float
-    _sd_log: Array
     _target: Target
     _points: Points
     _origin: Self | None
@@ -88,42 +378,17 @@ class SimplexFactor:
         """Whether points placed for another factor still suit this one."""
         if self._origin is None:
             return True
+        own, origin = self._target.concentration, self._origin._target.concentration
+        heavier_tails = (own * ALIKE < origin).any()
         moved = np.abs(self.mean - self._origin.mean) / self._origin.sd
         ratio = self.sd / self._origin.sd
         return bool(
-            not self._has_heavier_tails
+            not heavier_tails
             and moved.max() < NEAR
             and ratio.min() > 1 / ALIKE
             and ratio.max() < ALIKE
             and self.ess > 0.9 * self._origin.ess
         )
-
-    @property
-    def reached(self) -> bool:
-        """Whether a grid placed for another factor reaches the tails of this one."""
-        if self._origin is None:
-            return True
-        own, origin = self._features, self._origin._features
-        moved = np.abs(own[0] - origin[0]) / origin[1]
-        ratio = own[1] / origin[1]
-        return bool(
-            not self._has_heavier_tails
-            and moved.max() < REACHED
-            and ratio.min() > 1 / SIMILAR
-            and ratio.max() < SIMILAR
-        )
-
-    @property
-    def _has_heavier_tails(self) -> bool:
-        """Whether a tail beta_s^a_s is heavier than that of the points' factor."""
-        assert self._origin is not None
-        own, origin = self._target.concentration, self._origin._target.concentration
-        return bool((own * ALIKE < origin).any())
-
-    @property
-    def _features(self) -> tuple[Array, Array]:
-        """Means and standard deviations (2 S,) of the weights and of their logarithms."""
-        return np.append(self.mean, self.mean_log), np.append(self.sd, self._sd_log)
 
     @property
     def entropy(self) -> float:
@@ -145,7 +410,7 @@ class SimplexFactor:
         The envelope is the largest importance weight found. If too few draws are accepted in
         `ROUNDS` batches, the proposals are resampled by their weights, with repetitions.
         """
-        axes = axes_around(self._target, self._points.mode)
+        axes = Axes.around(self._target, self._points.mode)
         proposal = Proposal.along(self._target, axes)
         pool = np.empty((len(self.mean), 0))
         log_weight, log_u = np.empty(0), np.empty(0)
@@ -170,16 +435,11 @@ def simplex_factor(
     """Integrate Q(beta) ~ exp(b'beta - beta'A beta / 2) prod beta_s^(a_s - 1) for S >= 2.
 
     The points of a similar factor `near` are used again while this factor is close to the one for
-    which they were placed, and those of a grid while their error is small. With the same points, a
-    sequence of factors maximises a bound with respect to the same measure, so the bound cannot
-    fall. New points are placed from the mode of `near`; the bound may then jump by the quadrature's
-    error.
-
-    Precision is as stated for the module, or `precise` is False. S = 2 and 3 take 385 and 97^2 grid
-    points in the ordinary case and 6,145 and 769^2 at most; S > 3 takes 4,096 to 16,384 points.
-    Cost O(S^2) per point; 100 weights take 1 s and 120 MB, of which 50 MB stay. FloatingPointError
-    for A or b so large (above 1e15) that log Q is lost in rounding, and for concentrations outside
-    1e-100..1e100.
+    which they were placed. With the same points, a sequence of factors maximises a bound with
+    respect to the same measure, so the bound cannot fall. New points are placed from the mode of
+    `near`; the bound may then jump by the quadrature's error. O(S^2) per point; 100 weights take
+    1 s. FloatingPointError for A or b so large (above 1e15) that log Q is lost in rounding, and for
+    concentrations outside 1e-100..1e100.
     """
     if not LEAST < concentration.min() <= concentration.max() < 1 / LEAST:
         raise FloatingPointError(
@@ -188,21 +448,15 @@ def simplex_factor(
         )
     target = Target(concentration, linear, quadratic)
     if near is not None:
-        points = near._points
-        factor, mass = _integrate(target, points, near._origin or near)
+        factor = _integrate(target, near._points, near._origin or near)
         if factor.covered:
             return factor
-        serves = points.are_grid and points.suffice and factor.reached
-        if serves and points.gap(mass) <= GRID_TOLERANCE:
-            return factor
     points = Points.around(target, None if near is None else near._points.mode)
-    return _integrate(target, points, None)[0]
+    return _integrate(target, points, None)
 
 
-def _integrate(
-    target: Target, points: Points, origin: SimplexFactor | None
-) -> tuple[SimplexFactor, Array]:
-    """Factor by these points, and their masses (n,)."""
+def _integrate(target: Target, points: Points, origin: SimplexFactor | None) -> SimplexFactor:
+    """Sum over the points."""
     n_weights = len(target.linear)
     beta = points.features[:n_weights]
     log_mass = np.concatenate([target.linear, target.concentration]) @ points.features
@@ -212,19 +466,17 @@ def _integrate(
     mass = np.exp(log_mass - peak)
     total = mass.sum()
     mass /= total
-    means, logs = points.features @ mass, points.features[n_weights:]
-    factor = SimplexFactor(
+    means = points.features @ mass
+    return SimplexFactor(
         mean=means[:n_weights],
         second_moment=(beta * mass) @ beta.T,
         mean_log=means[n_weights:],
         log_normaliser=float(peak + np.log(total)),
         ess=float(1 / (mass @ mass)),
-        _sd_log=np.sqrt(np.maximum(logs**2 @ mass - means[n_weights:] ** 2, TINY)),
         _target=target,
         _points=points,
         _origin=origin,
     )
-    return factor, mass
 
 
 def moments_around(log_weights: Array, mean: Array, second: Array) -> tuple[Array, Array]:
@@ -236,9 +488,9 @@ def moments_around(log_weights: Array, mean: Array, second: Array) -> tuple[Arra
     return moved, second - np.outer(mean, mean) + np.outer(moved, moved)
 
 
-def warn_of_imprecision(factor: SimplexFactor | None) -> None:
-    """Warn if the points of the final factor do not suffice; do nothing for None."""
-    if factor is not None and not factor.precise:
+def warn_of_imprecision(factor: SimplexFactor) -> None:
+    """Warn if the points of the final factor do not suffice."""
+    if not factor.precise:
         warn_user(
             "VB's moments of the kernel weights are imprecise: their distribution is too uneven "
             f"for its quadrature ({factor.ess:,.0f} effective points). Compare with a sampler, or "

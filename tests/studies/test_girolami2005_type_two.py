@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from kernelzoo.inference.variational.gamma import Gamma
+from kernelzoo.inference.variational.factors import Gamma
 from kernelzoo.models import CompositeKernelClassification
 from kernelzoo.models.combinations.sums import DirichletWeights
 from studies import girolami2005_type_two as type_two

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from kernelzoo.inference.composite_kernel.simplex_program import maximize_on_simplex
+from kernelzoo.inference.composite_kernel.map import maximize_on_simplex
 
 
 def problem(seed, n_weights, rank, spread=0.0):

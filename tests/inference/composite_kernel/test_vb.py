@@ -2,24 +2,18 @@
 
 import numpy as np
 import pytest
-from scipy.special import digamma, expit, gammaln, log_expit
+from scipy.special import digamma, expit, gammaln
 
 import kernelzoo as kz
 from family import assert_mean, assert_z, controlled, z_bound
 from kernelzoo.inference.composite_kernel import vb as vb
-from kernelzoo.inference.composite_kernel import vb_batches
-from kernelzoo.inference.composite_kernel import vb_updates as updates
-from kernelzoo.inference.composite_kernel.vb_batches import BatchedBernoulli
-from kernelzoo.inference.composite_kernel.vb_likelihoods import Tangents
 from kernelzoo.inference.engine.density import compile_densities
 from kernelzoo.inference.engine.engine import Run
-from kernelzoo.inference.variational.gamma import Gamma
 from kernelzoo.models.combinations.sums import Binary, DirichletWeights, FixedWeights
 from kernelzoo.models.composite_kernel import (
     CompositeKernelClassification,
     CompositeKernelRegression,
 )
-from kernelzoo.numerics.kernel_products import KernelProducts
 
 RUN = Run(progressbar=False, random_seed=1)
 MODELS = (CompositeKernelRegression, CompositeKernelClassification)
@@ -184,99 +178,6 @@ def test_bound_is_what_the_declaration_says(case):
         assert error < 0.04
         assert np.all(given_away >= 0.0)
         assert bound <= plain.mean() + z_bound() * plain.std() / np.sqrt(len(plain))
-
-
-@pytest.mark.parametrize("case", [case for case in CASES if case.startswith("classification")])
-@pytest.mark.filterwarnings("ignore:VB did not converge")
-def test_bound_of_batches_is_what_the_declaration_says(case):
-    """Also where the points of the first batches are those of earlier factors."""
-    cls, n_kernels, n_obs, settings = CASES[case]
-    model = model_of(cls, 0, n_kernels, n_obs, **settings)
-    answer = vb.fit_composite_kernel(model, RUN, batch=5, max_iterations=2, starts=1)
-    q = answer.parameters
-    sample, log_q = answer.sample(6000, np.random.default_rng(7))
-    beta = model.matrix_weights(sample.get("beta", np.ones((6000, 1))))
-    f = np.einsum("dk,knm,dm->dn", beta, model.design, sample["alpha"])
-    labels = model.label_codes
-    log_likelihood = -np.logaddexp(0, -(2 * labels - 1) * f).sum(axis=1)
-    given_away = log_likelihood - jaakkola(f, labels, q["xi"].values)
-    plain = compile_densities(model)(sample).joint - log_q
-    mean, error = controlled(plain - given_away, known_means(sample, q))
-    assert_z((mean - answer.elbo[0][-1]) / np.hypot(error, 1e-6))
-    assert error < 0.04
-
-
-@pytest.mark.parametrize("batch", [3, 7, 100])
-@pytest.mark.parametrize("case", ["classification", "classification, selection"])
-def test_batches_reach_the_answer_of_all_objects_at_once(batch, case):
-    cls, n_kernels, n_obs, settings = CASES[case]
-    model = model_of(cls, 1, n_kernels, n_obs, **settings)
-    ends = {"starts": 1, "tolerance": 1e-10, "remaining": 1e-6}
-    whole = vb.fit_composite_kernel(model, RUN, **ends)
-    batched = vb.fit_composite_kernel(model, RUN, batch=batch, **ends)
-    assert batched.converged
-    assert abs(batched.elbo[0][-1] - whole.elbo[0][-1]) < 1e-4
-    assert (np.diff(batched.elbo[0]) > -1e-9).all()
-    for name in ("alpha_mean", "alpha_sd", "beta_mean", "xi"):
-        np.testing.assert_allclose(batched.parameters[name], whole.parameters[name], atol=0.01)
-
-
-def test_sums_of_batches_do_not_drift():
-    model = model_of(CompositeKernelClassification, 2, 2, 40, gram=False)
-    likelihood = BatchedBernoulli.of(model.design, model.label_codes, 6)
-    priors = {"phi": Gamma(1.0, 1.0), "varphi": Gamma(1.0, 1.0)}
-    data = updates.Data(likelihood, priors, DirichletWeights())
-    state = updates.start(data, len(model.coords["function"]), np.full(2, 0.5))
-    for _ in range(50):
-        state = updates.update_in_turns(7, data, state)
-    products = KernelProducts.of(model.design, state.noise.weight)
-    np.testing.assert_allclose(
-        state.noise.products.products, products.products, rtol=1e-10, atol=1e-10
-    )
-
-
-def test_stretched_points_never_lower_the_bound():
-    rng = np.random.default_rng(0)
-    before, best = (Tangents(np.exp(rng.normal(scale=2, size=4000))) for _ in range(2))
-    stretched = vb_batches._stretched(before, best)
-
-    def height(points):
-        xi, square = points.xi, best.xi**2
-        return log_expit(xi) - 0.5 * xi - 0.5 * points.weight * (square - xi**2)
-
-    assert (height(stretched) >= height(before) - 1e-12).all()
-    far = np.abs(stretched.coordinates - before.coordinates) > 1.4 * np.abs(
-        best.coordinates - before.coordinates
-    )
-    assert 0.3 < far.mean() < 0.99
-
-
-@pytest.mark.filterwarnings("ignore:VB did not converge")
-def test_stretched_points_need_fewer_passes(monkeypatch):
-    rng = np.random.default_rng(3)
-    X = rng.normal(size=(120, 3))
-    K = kz.kernels.as_stack(X * [5.0, 1.0, 0.2])
-    model = CompositeKernelClassification(K, X[:, 0] + 0.05 * rng.normal(size=120) > 0)
-    reached = {}
-    for stretch in (1.0, vb_batches.STRETCH):
-        monkeypatch.setattr(vb_batches, "STRETCH", stretch)
-        answer = vb.fit_composite_kernel(model, RUN, batch=20, max_iterations=6, starts=1)
-        reached[stretch] = answer.elbo[0]
-    plain, stretched = reached.values()
-    assert stretched[0] == plain[0]
-    assert stretched[3] > plain[5]
-
-
-@pytest.mark.filterwarnings("ignore:VB did not converge")
-def test_starts_in_batches_compete():
-    model = model_of(CompositeKernelClassification, 0, 3, 24)
-    answer = vb.fit_composite_kernel(model, RUN, batch=8, max_iterations=4)
-    assert sorted(map(len, answer.elbo)) == [1, 1, 2, 4]
-
-
-def test_batches_where_they_have_no_place_are_refused():
-    with pytest.raises(ValueError, match=r"'batch'.*formed once"):
-        vb.fit_composite_kernel(CompositeKernelRegression.example(), RUN, batch=2)
 
 
 @pytest.mark.filterwarnings("ignore:.*makes weights of kernels smaller")
@@ -465,15 +366,15 @@ def test_models_it_is_not_written_for_are_named():
 
 @pytest.mark.parametrize("cls", MODELS)
 def test_interrupted_fit_returns_the_answer_so_far(cls, monkeypatch):
-    update, calls = vb.update_in_turns, []
+    update, calls = vb.update, []
 
-    def interrupted(n_turns, data, state):
+    def interrupted(data, state):
         calls.append(None)
         if len(calls) == 4:
             raise KeyboardInterrupt
-        return update(n_turns, data, state)
+        return update(data, state)
 
-    monkeypatch.setattr(vb, "update_in_turns", interrupted)
+    monkeypatch.setattr(vb, "update", interrupted)
     with pytest.warns(UserWarning, match="interrupted"):
         answer = vb.fit_composite_kernel(cls.example(), RUN, tolerance=1e-12)
     assert not answer.converged

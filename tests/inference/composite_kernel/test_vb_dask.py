@@ -83,8 +83,6 @@ def test_what_needs_memory_says_so():
     with pytest.raises(ValueError, match=r"'shared'.*'weights' or 'all' for kernels in a Dask"):
         regression(stack, OUTPUTS, shared="none")
     model = classification(stack, LABELS)
-    with pytest.raises(ValueError, match="batch"):
-        kz.fit(model, kz.VB(batch=10), **QUIET)
     reasons = kz.engines(model).frame["reason"]
     assert "in memory" in reasons["Gibbs"]
     with pytest.raises(ValueError, match="a Dask array"):

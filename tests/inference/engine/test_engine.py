@@ -198,7 +198,7 @@ def test_only_named_variables_are_kept(model, engine):
 
 def test_settings_in_force_are_recorded(results):
     settings = json.loads(results("VB").attrs["settings"])
-    assert settings["begin"] == "zero"
+    assert settings["tolerance"] == 1e-6
 
 
 def test_an_amended_model_has_no_closed_form_of_the_evidence():
@@ -355,7 +355,7 @@ def test_engines_print_as_text_and_html(model):
     for engine in table.frame.index:
         assert engine in text
         assert engine in html
-    assert table.frame["settings"]["VB"]["begin"] == "zero"
+    assert table.frame["settings"]["VB"]["tolerance"] == 1e-6
 
 
 @pytest.mark.parametrize(
@@ -411,12 +411,10 @@ def test_bad_requests_are_refused(model, engine, options, message):
         lambda: kz.SMC(kernel="HMC"),
         lambda: kz.MAP(method="newton"),
         lambda: kz.MAP(space="log"),
-        lambda: kz.VB(begin="one"),
         lambda: kz.VB(starts=0),
         lambda: kz.EM(max_iterations=0),
         lambda: kz.VB(starts=1.5),
         lambda: kz.VB(tolerance=-1),
-        lambda: kz.VB(batch=0),
         lambda: kz.VB(remaining=0),
         lambda: kz.VB(max_iterations=0),
         lambda: kz.Gibbs(marginal_moves=-1),

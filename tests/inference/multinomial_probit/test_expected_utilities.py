@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from kernelzoo.inference.multinomial_probit.expected_utilities import expected_utilities
+from kernelzoo.inference.multinomial_probit.vb_kernels import ExpectedKernels
 from kernelzoo.numerics import probit, threads
 from kernelzoo.numerics.probit import log_probability_and_gradient
 from probit_moments import truncated_moments
@@ -16,6 +16,10 @@ def given():
     rng = np.random.default_rng(1)
     kernels = rng.normal(size=(S, N, M))
     return kernels, np.array([0.3, 0.7]), rng.normal(size=(C, M)), rng.integers(C, size=N)
+
+
+def expected_utilities(kernels, *given):
+    return ExpectedKernels(kernels, None).utilities(*given)
 
 
 def test_sums_are_those_of_all_objects_at_once(given):

@@ -14,12 +14,10 @@ import kernelzoo as kz
 from family import assert_mean, assert_z, controlled, z_bound
 from kernelzoo.inference.engine.density import log_density
 from kernelzoo.inference.multinomial_probit import vb as vb
-from kernelzoo.inference.multinomial_probit import vb_kernels
 from kernelzoo.inference.multinomial_probit import vb_updates as updates
-from kernelzoo.inference.multinomial_probit.expected_utilities import expected_utilities
-from kernelzoo.inference.variational import simplex_points
+from kernelzoo.inference.variational import simplex
 from kernelzoo.inference.variational.ascent import Ascent, beginnings
-from kernelzoo.inference.variational.regressors import precision_factor
+from kernelzoo.inference.variational.factors import precision_factor
 from kernelzoo.models.combinations.sums import FixedWeights, Mean
 from kernelzoo.models.kernels import as_stack
 from kernelzoo.models.multinomial_probit import MultinomialProbit
@@ -28,11 +26,8 @@ from probit_moments import log_probability
 from probit_vb_fixture import RUN, cone_draws, model_of, problem
 
 
-def monte_carlo_bound(model, answer, draws=4000, centres=None):
-    """Draws of the bound with Y in q, with Y integrated out, and controls of mean zero.
-
-    `centres` (N, C) are the scores of q(Y). Default: those of the answer.
-    """
+def monte_carlo_bound(model, answer, draws=4000):
+    """Draws of the bound with Y in q, with Y integrated out, and controls of mean zero."""
     rng = np.random.default_rng(7)
     sample, log_q = answer.sample(draws, rng)
     labels, design, q = model.label_codes, model.design, answer.parameters
@@ -43,12 +38,11 @@ def monte_carlo_bound(model, answer, draws=4000, centres=None):
     each = log_probability(f.reshape(-1, f.shape[2]), np.tile(labels, draws))
     likelihood = each.reshape(draws, -1).sum(axis=1)
     joint = log_density(model, sample)
-    centres = f_mean if centres is None else centres
-    y = cone_draws(centres, labels, draws, rng)
-    log_q_y = norm.logpdf(y - centres).sum((1, 2)) - log_probability(centres, labels).sum()
+    y = cone_draws(f_mean, labels, draws, rng)
+    log_q_y = norm.logpdf(y - f_mean).sum((1, 2)) - log_probability(f_mean, labels).sum()
     with_y = joint - likelihood + norm.logpdf(y - f).sum((1, 2)) - log_q - log_q_y
     # y and the rest are independent under q.
-    crossed = np.sum((y - centres) * (f - f_mean), axis=(1, 2))
+    crossed = np.sum((y - f_mean) * (f - f_mean), axis=(1, 2))
     return with_y, joint - log_q, np.column_stack([crossed, known_means(sample, q)])
 
 
@@ -124,68 +118,6 @@ def test_bound_is_what_the_declaration_says(case, max_iterations):
     assert bound <= without_y.mean() + z_bound() * error
 
 
-@pytest.mark.filterwarnings("ignore:VB did not converge")
-@pytest.mark.parametrize("case", ["two Gram matrices", "basis functions", "fixed weights"])
-def test_bound_of_batches_is_what_the_declaration_says(case, monkeypatch):
-    """Also where the utilities of the first batches are those of earlier scores."""
-    model, scores = model_of(0, **CASES[case]), []
-
-    def recorded(design, weights, W, labels):
-        scores.append(np.tensordot(weights, design @ W.T, axes=1))
-        return expected_utilities(design, weights, W, labels)
-
-    monkeypatch.setattr(vb_kernels, "expected_utilities", recorded)
-    answer = vb.fit_multinomial_probit(model, RUN, batch=5, max_iterations=2, starts=1)
-    n_batches = -(-len(model.label_codes) // 5)
-    assert len(scores) == 1 + 2 * n_batches
-    centres = np.concatenate(scores[-n_batches:])
-    with_y, _, controls = monte_carlo_bound(model, answer, centres=centres)
-    mean, error = controlled(with_y, controls)
-    assert_z((mean - answer.elbo[0][-1]) / np.hypot(error, 1e-6))
-    assert error < 0.04
-
-
-@pytest.mark.parametrize("batch", [3, 7, 100])
-def test_batches_reach_the_answer_of_all_objects_at_once(batch):
-    model = model_of(1, 2, 3, n_obs=24, gram=False)
-    settings = {"starts": 1, "tolerance": 1e-10, "remaining": 1e-6}
-    whole = vb.fit_multinomial_probit(model, RUN, **settings)
-    batched = vb.fit_multinomial_probit(model, RUN, batch=batch, **settings)
-    assert batched.converged
-    assert abs(batched.elbo[0][-1] - whole.elbo[0][-1]) < 1e-4
-    # From the second pass on, an iteration is a step of coordinate ascent.
-    assert (np.diff(batched.elbo[0][1:]) > -1e-9).all()
-    for name in ("W_mean", "W_sd", "beta_mean", "y_mean"):
-        np.testing.assert_allclose(batched.parameters[name], whole.parameters[name], atol=0.01)
-
-
-def test_sums_of_batches_do_not_drift():
-    model = model_of(2, 2, 3, n_obs=40, gram=False)
-    data = updates.Data.of(model, batch=6)
-    state = updates.start(data, np.full(2, 0.5))
-    for _ in range(50):
-        state = updates.update(data, state)
-    products = np.einsum("nc,snm->scm", state.utilities.mean, model.design)
-    np.testing.assert_allclose(state.utilities.products, products, rtol=1e-10, atol=1e-10)
-
-
-@pytest.mark.filterwarnings("ignore:VB did not converge")
-def test_starts_in_batches_compete():
-    model = model_of(0, 3, 3, n_obs=24)
-    answer = vb.fit_multinomial_probit(model, RUN, batch=8, max_iterations=4)
-    assert sorted(map(len, answer.elbo)) == [1, 1, 2, 4]
-
-
-def test_batches_where_they_have_no_place_are_refused(monkeypatch):
-    example = MultinomialProbit.example()
-    product = model_of(0, 2, 2, combination="product")
-    with pytest.raises(ValueError, match=r"'batch'.*exponents"):
-        vb.fit_multinomial_probit(product, RUN, batch=2)
-    monkeypatch.setattr(vb, "MOST_KEPT", 10)
-    with pytest.raises(ValueError, match="fit into 1 GB"):
-        vb.fit_multinomial_probit(example, RUN, batch=2)
-
-
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:VB did not converge")
 def test_the_comparison_sees_pairs_of_kernels_counted_twice(monkeypatch):
@@ -237,6 +169,18 @@ def test_best_start_wins_and_all_histories_return():
     assert answer.best == int(np.argmax(finals))
     again = vb.fit_multinomial_probit(model, RUN, starts=6, tolerance=1e-4)
     np.testing.assert_array_equal(again.elbo[5], answer.elbo[5])
+
+
+@pytest.mark.filterwarnings("ignore:VB did not converge")
+def test_starts_compete_and_the_same_one_wins(monkeypatch):
+    model = model_of(7, 2, 3, n_obs=60)
+    all_of_them = vb.fit_multinomial_probit(model, RUN, remaining=1e-3, starts=3).elbo
+    monkeypatch.setattr(vb, "FIRST_ROUND", 6)
+    competing = vb.fit_multinomial_probit(model, RUN, remaining=1e-3).elbo
+    assert sorted(len(bound) for bound in competing)[:2] == [6, 6]
+    best = int(np.argmax([bound[-1] for bound in competing]))
+    np.testing.assert_array_equal(competing[best], all_of_them[best])
+    assert competing[best][-1] > max(bound[-1] for bound in all_of_them) - 0.02
 
 
 def test_answer_has_the_model_s_names_and_shapes():
@@ -380,7 +324,7 @@ def test_order_of_the_kernels_does_not_matter(n_kernels, starts):
 
 
 def test_imprecise_weights_are_reported(monkeypatch):
-    monkeypatch.setattr(simplex_points, "LEAST_ESS", 1e6)
+    monkeypatch.setattr(simplex, "LEAST_ESS", 1e6)
     with pytest.warns(UserWarning, match="moments of the kernel weights are imprecise"):
         vb.fit_multinomial_probit(model_of(0, 4, 2), RUN, starts=1, tolerance=1e-4)
 

@@ -140,12 +140,9 @@ def test_arrays_that_cannot_be_read_by_rows_are_refused(make, message):
         make()
 
 
-@pytest.mark.parametrize("begin", ["zero", "random"])
 @pytest.mark.parametrize("rule", [Mean(), FixedWeights([0.3, 0.7]), Binary()])
-def test_the_answer_is_that_in_memory(rule, begin):
-    one, other = (
-        kz.fit(m, kz.VB(begin=begin), **QUIET) for m in in_memory_and_in_blocks(combination=rule)
-    )
+def test_the_answer_is_that_in_memory(rule):
+    one, other = (kz.fit(m, "vb", **QUIET) for m in in_memory_and_in_blocks(combination=rule))
     bounds = [found["trajectory"]["elbo"].values for found in (one, other)]
     np.testing.assert_allclose(bounds[1], bounds[0], rtol=1e-8)
     for name in other["variational"].data_vars:
@@ -183,8 +180,6 @@ def test_engines_say_that_they_need_memory():
         assert "compute()" in reasons[engine] or "installed" in reasons[engine]
     with pytest.raises(ValueError, match=r"compute\(\)"):
         kz.fit(model, "gibbs", **QUIET)
-    with pytest.raises(ValueError, match="batch"):
-        kz.fit(model, kz.VB(batch=10), **QUIET)
     with pytest.raises(ValueError, match="weighted sum"):
         kz.MultinomialProbit(abs(stack()), LABELS, combination="product")
 

@@ -10,7 +10,7 @@ from kernelzoo.inference.engine.density import log_density
 from kernelzoo.inference.multinomial_probit import vb as vb
 from kernelzoo.inference.multinomial_probit import vb_kernel_parameters as kp
 from kernelzoo.inference.multinomial_probit import vb_updates as updates
-from kernelzoo.inference.variational.binary import binary_factor
+from kernelzoo.inference.variational.factors import binary_factor
 from kernelzoo.models.combinations.products import FixedProduct, Product
 from kernelzoo.models.combinations.sums import Binary, DirichletWeights, FixedWeights, Mean
 from kernelzoo.models.kernels import Theta, gaussian

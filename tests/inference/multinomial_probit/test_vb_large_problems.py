@@ -5,16 +5,12 @@ import pytest
 
 from kernelzoo.inference.multinomial_probit import vb as vb
 from kernelzoo.inference.multinomial_probit import vb_updates as updates
-from kernelzoo.inference.multinomial_probit.vb_inner_steps import ascend, inner_steps
+from kernelzoo.inference.multinomial_probit.vb_updates import ascend, inner_steps
 from kernelzoo.models.combinations.products import Product
 from kernelzoo.models.combinations.sums import Binary, FixedWeights, Mean
 from probit_vb_fixture import RUN, model_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:VB did not converge")
-
-
-def bounds(**settings):
-    return vb.fit_multinomial_probit(model_of(7, 2, 3, n_obs=60), RUN, **settings).elbo
 
 
 @pytest.mark.parametrize("combination", [Mean(), FixedWeights(), Binary()])
@@ -74,13 +70,3 @@ def test_small_problems_have_none():
     # The covariances are kept: not more than a gigabyte of them.
     assert inner_steps(2, 1000, 4000, 10) == 0
     assert inner_steps(2, 4000, 1000, 10) > 0
-
-
-def test_starts_compete_and_the_same_one_wins(monkeypatch):
-    all_of_them = bounds(remaining=1e-3, starts=3)
-    monkeypatch.setattr(vb, "FIRST_ROUND", 6)
-    competing = bounds(remaining=1e-3)
-    assert sorted(len(bound) for bound in competing)[:2] == [6, 12]
-    best = int(np.argmax([bound[-1] for bound in competing]))
-    np.testing.assert_array_equal(competing[best], all_of_them[best])
-    assert competing[best][-1] > max(bound[-1] for bound in all_of_them) - 0.02

@@ -8,8 +8,8 @@ import pytest
 from kernelzoo.inference.composite_kernel import vb as composite_kernel
 from kernelzoo.inference.engine.engine import Run
 from kernelzoo.inference.multinomial_probit import vb as multinomial_probit
-from kernelzoo.inference.variational import anderson
-from kernelzoo.inference.variational.anderson import Anderson, Coordinates
+from kernelzoo.inference.variational import ascent
+from kernelzoo.inference.variational.ascent import Anderson, Coordinates
 from kernelzoo.models.combinations.sums import Binary, DirichletWeights, FixedWeights, Mean
 from kernelzoo.models.composite_kernel import (
     CompositeKernelClassification,
@@ -126,8 +126,8 @@ def test_memory_is_bounded(monkeypatch):
     point = Point(np.zeros(30), -np.inf)
     for _ in range(30):
         point = accelerated(point)
-        assert len(accelerated._ends) == len(accelerated._moves) <= anderson.MOST_KEPT
-    monkeypatch.setattr(anderson, "MOST_NUMBERS", 60 * 3)
+        assert len(accelerated._ends) == len(accelerated._moves) <= ascent.MOST_KEPT
+    monkeypatch.setattr(ascent, "MOST_NUMBERS", 60 * 3)
     accelerated = Anderson(iteration, COORDINATES)
     for _ in range(30):
         point = accelerated(point)

