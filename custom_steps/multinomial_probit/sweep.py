@@ -24,6 +24,7 @@ import numpy as np
 from ...models.combinations.normal_coordinates import draw_hyperparameters
 from ...models.combinations.products import FixedProduct, Product
 from ...models.combinations.sums import SMALLEST, Binary, Combination, FixedWeights, Mean
+from ...models.learned_scale import LearnedScale
 from ...models.multinomial_probit import Composition
 from ...numerics.kernel_products import Design
 from ..moves.random_walk import WalkTuning, adapt_walk, initial_walk_tuning, walk
@@ -40,7 +41,7 @@ from ..moves.simplex_metropolis import (
     weights_likelihood,
 )
 from .binary_selection import log_evidence
-from .conditionals import draw_regressors, draw_shift, draw_variances
+from .conditionals import draw_rate, draw_regressors, draw_shift, draw_variances
 from .cone import sample_cone
 
 __all__ = [
@@ -126,7 +127,7 @@ def sweep(
     labels: np.ndarray,
     composition: Composition,
     tau: float,
-    upsilon: float,
+    upsilon: float | LearnedScale,
     rng: np.random.Generator,
     *,
     tuning: Tuning,
@@ -143,8 +144,10 @@ def sweep(
         Classes.
     composition : Composition
         Kernels and their combination rule.
-    tau, upsilon : float
-        Shape and rate of 1/zeta.
+    tau : float
+        Shape of 1/zeta.
+    upsilon : float or LearnedScale
+        Rate of 1/zeta, or its prior.
     rng : numpy.random.Generator
         Source of randomness.
     tuning : Tuning
@@ -179,8 +182,11 @@ def sweep(
     composite = composition.composite(new)
     W = draw_regressors(y, new["zeta"], composite, composition.gram(new, composite), rng)
     new["W"] = draw_shift(W, new["zeta"], rng)
+    if isinstance(upsilon, LearnedScale):
+        new["upsilon"] = draw_rate(new["upsilon"], new["zeta"], tau, upsilon, rng)
     if redraw_variances:
-        new["zeta"] = draw_variances(new["W"], tau, upsilon, rng)
+        rate = float(new["upsilon"]) if isinstance(upsilon, LearnedScale) else upsilon
+        new["zeta"] = draw_variances(new["W"], tau, rate, rng)
     return new, info._replace(given_regressors=given, collapsed=collapsed)
 
 

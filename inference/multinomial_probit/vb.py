@@ -45,6 +45,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ...models.combinations.sums import Mean, WeightedSum
+from ...models.learned_scale import LearnedScale
 from ...models.multinomial_probit import MultinomialProbit
 from ...validation import Count, Positive, PositiveOrInf, argument_error
 from ..engine.engine import Run, setting_of_no_use
@@ -65,6 +66,8 @@ REMAINING, CONTRASTS = 0.01, 200
 
 def unsupported(model: MultinomialProbit) -> str | None:
     """Why VB does not apply to a model; None when it does."""
+    if isinstance(model.upsilon, LearnedScale):
+        return "it cannot learn the scale of the regressors; kz.select chooses a fixed upsilon"
     rule, rules = model.combination, list[type](RULES)
     if isinstance(rule, WeightedSum) and hasattr(rule, "variational_factor"):
         rules.append(type(rule))
