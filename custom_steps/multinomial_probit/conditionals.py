@@ -15,7 +15,6 @@ V_c^-1      K'K + Z_c^-1                                 ``precision``
 
 import numpy as np
 
-from ...models.learned_scale import LearnedScale
 from ...numerics.normal_regression import (
     orthogonal_factor,
     precision_factor_or_none,
@@ -23,7 +22,7 @@ from ...numerics.normal_regression import (
     solve_upper,
 )
 
-__all__ = ["draw_rate", "draw_regressors", "draw_shift", "draw_variances"]
+__all__ = ["draw_regressors", "draw_shift", "draw_variances"]
 
 
 def draw_regressors(
@@ -95,23 +94,6 @@ def draw_variances(
 ) -> np.ndarray:
     """Draw zeta | W: 1/zeta ~ Gamma(tau + 1/2, rate upsilon + W^2/2) (appendix A); O(C M)."""
     return (upsilon + 0.5 * W**2) / rng.standard_gamma(tau + 0.5, size=W.shape)
-
-
-def draw_rate(
-    upsilon: np.ndarray,
-    zeta: np.ndarray,
-    tau: float,
-    prior: LearnedScale,
-    rng: np.random.Generator,
-) -> np.ndarray:
-    """Redraw upsilon | zeta, by a Metropolis-Hastings move.
-
-    The likelihood prod_cm Gamma(1/zeta_cm; tau, rate upsilon) alone would give Gamma(C M tau, rate
-    sum_cm 1/zeta_cm), which is the proposal; the prior of the logarithm decides. O(C M).
-    """
-    proposal = rng.standard_gamma(zeta.size * tau) / (1 / zeta).sum()
-    rise = prior.log_density(np.log(proposal))[0] - prior.log_density(np.log(upsilon))[0]
-    return np.asarray(proposal if np.log(rng.uniform()) < rise else upsilon)
 
 
 def draw_shift(W: np.ndarray, zeta: np.ndarray, rng: np.random.Generator) -> np.ndarray:

@@ -28,6 +28,7 @@ from ...models.learned_scale import LearnedScale
 from ...models.multinomial_probit import Composition
 from ...numerics.kernel_products import Design
 from ..moves.random_walk import WalkTuning, adapt_walk, initial_walk_tuning, walk
+from ..moves.rate import draw_rate
 from ..moves.selection import update_selection
 from ..moves.simplex_metropolis import (
     ConcentrationTuning,
@@ -41,7 +42,7 @@ from ..moves.simplex_metropolis import (
     weights_likelihood,
 )
 from .binary_selection import log_evidence
-from .conditionals import draw_rate, draw_regressors, draw_shift, draw_variances
+from .conditionals import draw_regressors, draw_shift, draw_variances
 from .cone import sample_cone
 
 __all__ = [
@@ -183,7 +184,8 @@ def sweep(
     W = draw_regressors(y, new["zeta"], composite, composition.gram(new, composite), rng)
     new["W"] = draw_shift(W, new["zeta"], rng)
     if isinstance(upsilon, LearnedScale):
-        new["upsilon"] = draw_rate(new["upsilon"], new["zeta"], tau, upsilon, rng)
+        rate = draw_rate(float(new["upsilon"]), 1 / new["zeta"], tau, upsilon, rng)
+        new["upsilon"] = np.asarray(rate)
     if redraw_variances:
         rate = float(new["upsilon"]) if isinstance(upsilon, LearnedScale) else upsilon
         new["zeta"] = draw_variances(new["W"], tau, rate, rng)

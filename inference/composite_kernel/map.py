@@ -40,6 +40,7 @@ from scipy.special import gammaln
 
 from ...models.combinations.sums import DirichletWeights, FixedWeights
 from ...models.composite_kernel import CompositeKernelClassification, CompositeKernelRegression
+from ...models.learned_scale import LearnedScale
 from ...numerics.normal_regression import regression_weights, solve_lower, solve_upper
 from ...validation import Count, Positive
 from ..engine.engine import Run
@@ -221,6 +222,8 @@ def uneven_weights(
     model: CompositeKernelRegression | CompositeKernelClassification,
 ) -> str | None:
     """Why the weights' update is not a quadratic programme; None when it is one."""
+    if isinstance(model.varsigma, LearnedScale):
+        return "it does not move a learned varsigma"
     rule = model.combination
     uniform = isinstance(rule, DirichletWeights) and rule.varphi == 1
     if uniform or isinstance(rule, FixedWeights):

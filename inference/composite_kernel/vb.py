@@ -43,6 +43,7 @@ import xarray as xr
 from ...models.combinations.sums import Binary, DirichletWeights, FixedWeights
 from ...models.composite_kernel import CompositeKernelClassification, CompositeKernelRegression
 from ...models.kernels.dask_stack import DaskStack
+from ...models.learned_scale import LearnedScale
 from ...validation import Count, Positive, PositiveOrInf
 from ..engine.engine import Run, setting_of_no_use
 from ..engine.outputs import VariationalOutput
@@ -70,6 +71,8 @@ def unsupported(model: CompositeKernelRegression) -> str | None:
 
 
 def other_weights(model: CompositeKernelRegression | CompositeKernelClassification) -> str | None:
+    if isinstance(model.varsigma, LearnedScale):
+        return "it cannot learn varsigma; give a number, which kz.select can choose"
     return why_not(model, RULES)
 
 

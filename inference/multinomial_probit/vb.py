@@ -67,7 +67,7 @@ REMAINING, CONTRASTS = 0.01, 200
 def unsupported(model: MultinomialProbit) -> str | None:
     """Why VB does not apply to a model; None when it does."""
     if isinstance(model.upsilon, LearnedScale):
-        return "it cannot learn the scale of the regressors; kz.select chooses a fixed upsilon"
+        return "it cannot learn upsilon; give a number, which kz.select can choose"
     rule, rules = model.combination, list[type](RULES)
     if isinstance(rule, WeightedSum) and hasattr(rule, "variational_factor"):
         rules.append(type(rule))
