@@ -18,6 +18,7 @@ from kernelzoo.custom_steps.composite_kernel.sweep import (
     sweep,
 )
 from kernelzoo.custom_steps.moves.rate import move_rate
+from kernelzoo.inference.engine.paper import identified
 from kernelzoo.numerics.kernel_products import Design
 
 SCALE = kz.LearnedScale(median=0.7, sigma=0.8)
@@ -154,6 +155,8 @@ def test_engines_and_refusals():
     assert "cannot learn varsigma" in reasons["VB"]
     assert reasons["Gibbs"] == reasons["NUTS"] == ""
     assert learned.variant.endswith("learned scale")
+    result = kz.fit(learned, "gibbs", draws=4, tune=4, chains=1, random_seed=1, progressbar=False)
+    assert {*identified(result)} == {"beta", "gamma", "varsigma", "y"}
     with pytest.raises(ValueError, match="such that phi moves with varsigma"):
         CompositeKernelGibbs(["alpha", "varsigma"], model=learned)
     with pytest.raises(ValueError, match="cannot learn varsigma"):

@@ -19,6 +19,7 @@ from kernelzoo.custom_steps.multinomial_probit.kernel_coordinates import KernelC
 from kernelzoo.custom_steps.multinomial_probit.marginal import MarginalProbit
 from kernelzoo.custom_steps.multinomial_probit.marginal_sweep import Target, marginal_sweep
 from kernelzoo.custom_steps.multinomial_probit.sweep import Moves, Tuning, sweep
+from kernelzoo.inference.engine.paper import identified
 from kernelzoo.models.combinations.sums import Mean
 from kernelzoo.models.multinomial_probit import Composition
 from kernelzoo.numerics.probit import class_probabilities
@@ -204,6 +205,7 @@ def test_engines_and_predictions():
     assert reasons["Gibbs"] == reasons["NUTS"] == ""
     result = kz.fit(model, "gibbs", draws=5, tune=5, chains=1, progressbar=False, random_seed=1)
     assert result["posterior"]["upsilon"].shape == (1, 5)
+    assert {*identified(result)} == {"contrast", "upsilon"}
     new = functions[None, :2]
     assert kz.predict(model, result, new, progressbar=False)["probability"].shape == (2, 2)
     other, *_ = six_objects(upsilon=kz.LearnedScale(median=3.0))
