@@ -4,6 +4,7 @@ from . import combinations, distributions, kernels
 from .composite_kernel import CompositeKernelClassification, CompositeKernelRegression
 from .declaration import Declaration
 from .diagonal_wishart_completion import DiagonalWishartCompletion
+from .learned_scale import LearnedScale
 from .multinomial_probit import MultinomialProbit
 from .mutual_kernel_completion import CompletionProblem, MutualKernelCompletion
 from .wishart_completion import WishartCompletion
@@ -26,6 +27,7 @@ __all__ = [
     "CompositeKernelRegression",
     "Declaration",
     "DiagonalWishartCompletion",
+    "LearnedScale",
     "MultinomialProbit",
     "MutualKernelCompletion",
     "WishartCompletion",

@@ -30,6 +30,7 @@ from .kernels.dask_stack import DaskStack, read_kernels
 from .kernels.labels import aligned, as_frame, check_distinct, ids_along
 from .kernels.source import KernelSource
 from .kernels.stack import Origin, origin_of
+from .learned_scale import LearnedScale, check_rate
 from .operations.arrays import matrix_product
 from .operations.dask_scores import dask_scores
 
@@ -80,7 +81,7 @@ class _CompositeKernel(pm.Model):
 
     combination: Rule
     sigma: float
-    varsigma: float
+    varsigma: float | LearnedScale
     bias: bool
     kernel_source: KernelSource
     origin: dict[str, Origin]
@@ -90,7 +91,7 @@ class _CompositeKernel(pm.Model):
         kernels: Any,
         combination: str | Combination,
         sigma: float,
-        varsigma: float,
+        varsigma: float | LearnedScale,
         bias: bool,
     ) -> xr.DataArray:
         """Check the common arguments, add the coords and return the stack of kernels."""
@@ -101,7 +102,7 @@ class _CompositeKernel(pm.Model):
             raise argument_error("kernels", owner, without, repr(self.kernel_source.parameters))
         self.origin = origin_of(stack)
         self.sigma = check_positive(sigma, "sigma", owner)
-        self.varsigma = check_positive(varsigma, "varsigma", owner)
+        self.varsigma = check_rate(varsigma, "varsigma", owner)
         self.bias = check_flag(bias, "bias", owner)
         if isinstance(combination, str):
             check_name(combination, COMBINATIONS, "combination", owner)
@@ -117,7 +118,8 @@ class _CompositeKernel(pm.Model):
         rule: Any = combination.for_kernels(stack["kernel"].values)
         for each in self.kernel_source.stacks(stack):
             rule.check(each)
-        self.kernel_source.warn(stack, owner, (varsigma / sigma) ** 0.5)
+        rate = varsigma.median if isinstance(varsigma, LearnedScale) else varsigma
+        self.kernel_source.warn(stack, owner, (rate / sigma) ** 0.5)
         self.combination = rule
         basis = [str(label) for label in stack["basis"].values]
         self.add_coords(
@@ -126,9 +128,18 @@ class _CompositeKernel(pm.Model):
         )
         return stack
 
+    @property
+    def _scale(self) -> str:
+        return ", learned scale" if isinstance(self.varsigma, LearnedScale) else ""
+
     def _declare_precisions(self) -> TensorVariable:
-        dims = ("output", "function") if self.apart else "function"
-        return pm.Gamma("phi", alpha=self.sigma, beta=self.varsigma, dims=dims)
+        rate: Any = self.varsigma
+        if isinstance(rate, LearnedScale):
+            rate = rate.declare("varsigma", "output" if self.apart else None)
+        if not self.apart:
+            return pm.Gamma("phi", alpha=self.sigma, beta=rate, dims="function")
+        rate = rate[:, None] if isinstance(self.varsigma, LearnedScale) else rate
+        return pm.Gamma("phi", alpha=self.sigma, beta=rate, dims=("output", "function"))
 
     def _declare_kernels(self, stack: xr.DataArray) -> Any:
         """Declare the kernels (kernel, obs, basis); None if they are not in memory."""
@@ -247,9 +258,13 @@ class CompositeKernelRegression(_CompositeKernel, Declaration):
         "binary" selects kernels: `inclusion` gives the probability of each.
     bias : bool, default=True
         Whether to add a constant to the basis functions.
-    sigma, varsigma : float, default=1
-        Shape and rate of the precisions of the regression weights. Values near zero shrink most
-        weights to zero and give the others long tails; chains then mix slowly.
+    sigma : float, default=1
+        Shape of the precisions of the regression weights. Values near zero shrink most weights to
+        zero and give the others long tails; chains then mix slowly.
+    varsigma : float or LearnedScale, default=1
+        Rate of these precisions: regression weights have the scale sqrt(varsigma / sigma). With
+        ``LearnedScale()`` it is a variable, for Gibbs and the engines of any PyMC model; VB cannot
+        learn it (`select` chooses it).
     rho, varrho : float, default=1
         Shape and rate of the noise precision.
     collapsed : bool, default=False
@@ -334,7 +349,7 @@ class CompositeKernelRegression(_CompositeKernel, Declaration):
         combination: str | Combination = "dirichlet",
         bias: bool = True,
         sigma: float = 1.0,
-        varsigma: float = 1.0,
+        varsigma: float | LearnedScale = 1.0,
         rho: float = 1.0,
         varrho: float = 1.0,
         collapsed: bool = False,
@@ -394,7 +409,8 @@ class CompositeKernelRegression(_CompositeKernel, Declaration):
     @override
     def variant(self) -> str:
         shares = f", shared={self.shared!r}" if self.several else ""
-        return f"{type(self.combination).__name__}{', collapsed' if self.collapsed else ''}{shares}"
+        collapsed = ", collapsed" if self.collapsed else ""
+        return f"{type(self.combination).__name__}{collapsed}{shares}{self._scale}"
 
     @property
     @override
@@ -470,7 +486,7 @@ class CompositeKernelClassification(_CompositeKernel, Declaration):
         combination: str | Combination = "dirichlet",
         bias: bool = True,
         sigma: float = 1.0,
-        varsigma: float = 1.0,
+        varsigma: float | LearnedScale = 1.0,
         classes: Sequence[Hashable] | None = None,
     ):
         super().__init__()
@@ -507,7 +523,7 @@ class CompositeKernelClassification(_CompositeKernel, Declaration):
     @property
     @override
     def variant(self) -> str:
-        return type(self.combination).__name__
+        return f"{type(self.combination).__name__}{self._scale}"
 
     @property
     def label_codes(self) -> np.ndarray:

@@ -35,6 +35,7 @@ from .kernels.dask_stack import DaskStack, read_kernels
 from .kernels.labels import aligned, ids_along
 from .kernels.source import IN_MEMORY, KernelSource
 from .kernels.stack import origin_of
+from .learned_scale import LearnedScale, check_rate
 from .operations.arrays import matrix_product
 from .operations.dask_scores import dask_scores
 
@@ -146,9 +147,12 @@ class MultinomialProbit(Declaration):
         Rule of combination: a name of the table above, or a rule with its own settings (`Mean`,
         `FixedWeights`, `Binary`, `Product`, `FixedProduct`). With "mean", the weight of a single
         kernel is fixed at 1.
-    tau, upsilon : float, default=1
-        Shape and rate of the regressors' precisions. The prior is almost improper for values near
-        zero.
+    tau : float, default=1
+        Shape of the regressors' precisions. The prior is almost improper for values near zero.
+    upsilon : float or LearnedScale, default=1
+        Rate of the regressors' precisions: regressors have the scale sqrt(upsilon / tau). With
+        ``LearnedScale()`` it is a variable, for Gibbs and the engines of any PyMC model; VB cannot
+        learn it (`select` chooses it).
     classes : sequence, optional
         Classes in the order of the coordinate "class". Default: the sorted distinct labels.
 
@@ -158,7 +162,7 @@ class MultinomialProbit(Declaration):
         Training kernels.
     combination : Combination
         Rule in use.
-    tau, upsilon : float
+    tau, upsilon
         As given.
     kernel_source : KernelSource
         Where the kernels come from; `ParametricStack` for kernels with parameters to learn.
@@ -192,7 +196,7 @@ class MultinomialProbit(Declaration):
     rho_s       concentrations of the weights        ``rho``    (kernel)
     pi_s, chi_s shape and rate of an exponent        ``pi``, ``chi`` (kernel)
     t_n         class                                ``t``      (obs)
-    tau, v      shape and rate of 1/zeta             ``tau``, ``upsilon``
+    tau, v      shape and rate of 1/zeta             ``tau``, ``upsilon`` (variable if learned)
     mu, lambda  shape and rate of rho                ``Mean(mu, lam)``
     =========== ==================================== ==========================
 
@@ -231,7 +235,7 @@ class MultinomialProbit(Declaration):
         *,
         combination: str | Combination = "mean",
         tau: float = 1.0,
-        upsilon: float = 1.0,
+        upsilon: float | LearnedScale = 1.0,
         classes: Sequence[Hashable] | None = None,
     ):
         owner = type(self).__name__
@@ -241,7 +245,7 @@ class MultinomialProbit(Declaration):
         labels = aligned(labels, ids_along(stack, "obs"), "labels", owner)
         codes, known = check_labels(labels, "labels", owner, classes=classes, n_objects=n_obs)
         check_positive(tau, "tau", owner)
-        check_positive(upsilon, "upsilon", owner)
+        upsilon = check_rate(upsilon, "upsilon", owner)
         if isinstance(combination, str):
             check_name(combination, COMBINATIONS, "combination", owner)
             combination = COMBINATIONS[combination]()
@@ -260,7 +264,8 @@ class MultinomialProbit(Declaration):
             )
         for each in self.kernel_source.stacks(stack):
             rule.check(each)
-        self.kernel_source.warn(stack, owner, (upsilon / tau) ** 0.5)
+        rate = upsilon.median if isinstance(upsilon, LearnedScale) else upsilon
+        self.kernel_source.warn(stack, owner, (rate / tau) ** 0.5)
 
         super().__init__(
             coords={
@@ -272,7 +277,7 @@ class MultinomialProbit(Declaration):
         )
         self.combination = rule
         self.tau = float(tau)
-        self.upsilon = float(upsilon)
+        self.upsilon = upsilon
 
         with self:
             K: Any = self.kernel_source.declare(stack)
@@ -300,7 +305,8 @@ class MultinomialProbit(Declaration):
     @override
     def variant(self) -> str:
         learned = ", kernel parameters" if self.kernel_source.parameters else ""
-        return f"{type(self.combination).__name__}{learned}"
+        scale = ", learned scale" if isinstance(self.upsilon, LearnedScale) else ""
+        return f"{type(self.combination).__name__}{learned}{scale}"
 
     @property
     def learned(self) -> bool:
@@ -350,7 +356,8 @@ class MultinomialProbit(Declaration):
         return len(self.coords["class"])
 
 
-def declare_regressors(tau: float, upsilon: float) -> TensorVariable:
+def declare_regressors(tau: float, upsilon: float | LearnedScale) -> TensorVariable:
     """Declare W (class, basis) and the variances zeta of its entries in the open model."""
-    zeta = pm.InverseGamma("zeta", alpha=tau, beta=upsilon, dims=("class", "basis"))
+    rate = upsilon.declare("upsilon") if isinstance(upsilon, LearnedScale) else upsilon
+    zeta = pm.InverseGamma("zeta", alpha=tau, beta=rate, dims=("class", "basis"))
     return pm.Normal("W", 0.0, pt.sqrt(zeta), dims=("class", "basis"))

@@ -10,7 +10,7 @@ from pytensor.tensor import TensorVariable
 from ...models.combinations.sums import Binary, DirichletWeights, FixedWeights
 from ...models.composite_kernel import CompositeKernelClassification, CompositeKernelRegression
 from ...numerics.kernel_products import Design
-from ...validation import Count, check_arguments
+from ...validation import Count, argument_error, check_arguments
 from ..block import GibbsBlock, Names, Shared, declared
 from ..moves.simplex_metropolis import (
     adapt_concentrations,
@@ -110,6 +110,9 @@ class CompositeKernelGibbs(GibbsBlock):
                 f"The 'scheme' argument of {owner} must be 'marginal' where the model has alpha "
                 "integrated out: its beta cannot be moved given alpha. Got 'paper'."
             )
+        if "varsigma" in self._owned and "phi" not in self._owned:
+            got = f"{sorted(self._owned)}"
+            raise argument_error("vars", owner, "such that phi moves with varsigma", got)
         self._likelihoods, self._prior = _likelihoods(model), _prior(model)
         if self._prior.selection is not None and not self._marginal:
             raise ValueError(

@@ -12,6 +12,7 @@ alpha, phi  regression weights and their precisions       ``State``
 beta        weights of the kernels                        ``State``
 varphi      their concentrations                          ``State``
 gamma       precision of the noise; 1 in classification   ``State``
+varsigma    rate of phi, if it is learned                 ``State``
 t_n         target, or label less one half                ``response`` (N,)
 =========== ============================================= =================
 
@@ -32,8 +33,10 @@ import numpy as np
 from polyagamma import random_polyagamma
 
 from ...models.combinations.sums import Binary
+from ...models.learned_scale import LearnedScale
 from ...numerics.kernel_products import Design
 from ...numerics.normal_regression import Conditional, dual, primal
+from ..moves.rate import draw_rate, move_rate
 from ..moves.selection import update_selection
 from ..moves.simplex_ellipse import update_simplex
 from ..moves.simplex_metropolis import (
@@ -62,7 +65,7 @@ __all__ = [
 class State(NamedTuple):
     """Position of the chain: alpha, phi (M,); beta, varphi (K,); gamma, 1 in classification.
 
-    With several outputs alpha is (P, M), and gamma may be (P,).
+    With several outputs alpha is (P, M), and gamma may be (P,). Varsigma counts only if learned.
 
     A selection beta of kernels is integer.
     A collapsed sweep of the regression model does not read alpha.
@@ -73,6 +76,7 @@ class State(NamedTuple):
     beta: np.ndarray
     varphi: np.ndarray
     gamma: float | np.ndarray
+    varsigma: float = 1.0
 
 
 class Tuning(NamedTuple):
@@ -95,7 +99,7 @@ class Info(NamedTuple):
     concentrations : ndarray of shape (K,)
         Mean acceptance probabilities of the concentrations' moves.
     evaluations : int
-        Evaluations of the evidence by the elliptical slice sampler, or for selections.
+        Evaluations of the evidence by elliptical slice samplers, or for selections.
     """
 
     weights: float
@@ -112,7 +116,7 @@ class Prior:
     """
 
     sigma: float = 1.0
-    varsigma: float = 1.0
+    varsigma: float | LearnedScale = 1.0
     tau: float = 1.0
     nu: float = 1.0
     rho: float = 1.0
@@ -268,7 +272,8 @@ def sweep(
     rng : numpy.random.Generator
         Source of randomness.
     redraw : collection of str
-        Those of "phi", "beta", "varphi", "gamma" that are redrawn; the others are kept.
+        Those of "phi", "beta", "varphi", "gamma", "varsigma" that are redrawn; the others are kept.
+        Varsigma moves with phi.
     tuning : Tuning, optional
         Proposals for Metropolis moves of beta given alpha, as the paper sketches, and of varphi
         given beta. Without proposals, beta and varphi move by elliptical slice sampling with alpha
@@ -290,7 +295,8 @@ def sweep(
     Source: girolami2005, sections 3 and 4. Cost: one factorisation, see `conditional`, and about
     three more a move when collapsed.
     """
-    alpha, phi, beta, varphi, gamma = state
+    alpha, phi, beta, varphi, gamma, varsigma = state
+    rate = prior.varsigma
     terms = likelihood.terms(state, design, rng)
     acceptance, evaluations = np.nan, 0
     joint = "varphi" in redraw and tuning.concentrations is None
@@ -318,9 +324,20 @@ def sweep(
         varphi, concentration_acceptance = update_concentrations(
             varphi, beta, prior.tau, prior.nu, tuning.concentrations, rng, moves
         )
+    if isinstance(rate, LearnedScale) and "varsigma" in redraw:
+        varsigma, phi, more = move_rate(
+            varsigma,
+            phi,
+            lambda phi: conditional(design, beta, terms, phi).log_evidence(),
+            rate,
+            rng,
+        )
+        evaluations += more
+        varsigma = draw_rate(varsigma, phi, prior.sigma, rate, rng)
     alpha = conditional(design, beta, terms, phi).draw(rng).T
     if "phi" in redraw:
-        phi = draw_precisions(alpha, prior.sigma, prior.varsigma, rng)
+        known = varsigma if isinstance(rate, LearnedScale) else rate
+        phi = draw_precisions(alpha, prior.sigma, known, rng)
     if "gamma" in redraw:
         residual = likelihood.response - design.composite(beta) @ alpha.T
         if np.ndim(gamma) == 0:
@@ -328,7 +345,7 @@ def sweep(
         else:
             each = [draw_noise_precision(r, prior.rho, prior.varrho, rng) for r in residual.T]
             gamma = np.array(each)
-    state = State(alpha, phi, beta, varphi, gamma)
+    state = State(alpha, phi, beta, varphi, gamma, varsigma)
     return state, Info(acceptance, concentration_acceptance, evaluations)
 
 

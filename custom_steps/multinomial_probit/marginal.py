@@ -43,7 +43,8 @@ class MarginalProbit(GibbsBlock):
     Parameters
     ----------
     vars : sequence of TensorVariable, optional
-        W and zeta, with all other variables of the declaration or none. Default: all.
+        W, zeta and a learned upsilon, with all other variables of the declaration or none. Default:
+        all.
     length : float, default=4
         Expected length of a trajectory, in units of the mass matrix. Cost is proportional to it;
         longer trajectories give less correlated draws. Tuning uses an eighth of it until the last
@@ -113,11 +114,13 @@ class MarginalProbit(GibbsBlock):
             )
         model.check_stand_ins()
         every = declared(model)
-        of_kernel = set(every) - {"W", "zeta"}
+        of_regressors = {"W", "zeta", "upsilon"}.intersection(every)
+        of_kernel = set(every) - of_regressors
         owned = given or every
-        if set(owned) not in ({"W", "zeta"}, {"W", "zeta"} | of_kernel):
+        if set(owned) not in (of_regressors, of_regressors | of_kernel):
             others = f", with all of {', '.join(sorted(of_kernel))} or none" if of_kernel else ""
-            raise argument_error("vars", owner, f"W and zeta{others}", f"{sorted(owned)}")
+            rule = f"{' and '.join(sorted(of_regressors))}{others}"
+            raise argument_error("vars", owner, rule, f"{sorted(owned)}")
         # Compile once here: otherwise each chain's process would compile for seconds.
         log_probability_and_gradient(np.zeros((1, 2)), np.zeros(1, dtype=int))
         self._target = Target.of(

@@ -10,15 +10,17 @@ zeta                    w_cm is Student's t with 2 tau degrees of freedom and sc
 rho; pi, chi            priors of the weights in `KernelCoordinates`
 ======================= ======================================================================
 
-W, weights and kernel parameters move by Hamiltonian Monte Carlo, a selection of kernels by
-`annealed_move`; zeta and the hyperparameters are then drawn from their exact conditionals. This is
-a partially collapsed Gibbs sampler (van Dyk & Park 2008). The coordinates x of W are
+W, weights, kernel parameters and a learned upsilon move by Hamiltonian Monte Carlo, a selection of
+kernels by `annealed_move`; zeta and the hyperparameters are then drawn from their exact
+conditionals. This is a partially collapsed Gibbs sampler (van Dyk & Park 2008). The coordinates x
+of W are
 
 .. math:: w_c = b s \sinh(Q x_c / b), \qquad s^2 = \upsilon / \tau,
 
-where Q rotates to the principal axes of the composite kernel at the centre of the prior, so that a
-diagonal mass matrix fits their curvatures, and sinh shortens the tails of Student's t. Far from the
-origin sinh mixes axes of high and low curvature: kernels of larger norm need a larger b.
+so that W scales with a learned upsilon, whose coordinate is its logarithm. Q rotates to the
+principal axes of the composite kernel at the centre of the prior, so that a diagonal mass matrix
+fits their curvatures, and sinh shortens the tails of Student's t. Far from the origin sinh mixes
+axes of high and low curvature: kernels of larger norm need a larger b.
 `MarginalProbit` runs the sweep as a PyMC step.
 """
 
@@ -28,6 +30,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
+from ...models.learned_scale import LearnedScale
 from ...numerics.probit import log_probability_and_gradient
 from ..moves.hamiltonian import LogDensity, hamiltonian_move
 from .annealed_selection import Selection, annealed_move, selection_of
@@ -43,6 +46,8 @@ BENT_NORM = 30.0
 # Curvature of -log P(t | f) in f that the mass matrix assumes: a value between that of
 # misclassified objects, about one half, and that of well classified ones, zero.
 STIFFNESS = 0.01
+# Scale of the logarithm of a learned upsilon in the mass matrix.
+SCALE_OF_RATE = 0.5
 # Length of the trajectories that anneal a move of the selection, in lengths of the main one, and
 # their number.
 PART = 0.25
@@ -74,14 +79,17 @@ class Target:
         Classes.
     n_classes : int
         Number of classes C.
-    tau, upsilon : float
-        Shape and rate of 1/zeta.
+    tau : float
+        Shape of 1/zeta.
+    upsilon : float or LearnedScale
+        Rate of 1/zeta, or its prior.
     axes : ndarray of shape (M, M)
         Q, an orthogonal matrix.
     bend : float
         b, where the tails begin to be shortened.
-    scale : ndarray of shape (C M,) or (C M + d,)
-        Scales of the coordinates; without those of the kernel's variables if these are kept.
+    scale : ndarray of shape (D,)
+        Scales of the coordinates of W, of the kernel's variables unless these are kept, and of a
+        learned upsilon.
     selection : Selection or None
         Prior of a selection that moves.
     """
@@ -90,7 +98,7 @@ class Target:
     labels: np.ndarray
     n_classes: int
     tau: float
-    upsilon: float
+    upsilon: float | LearnedScale
     axes: np.ndarray
     bend: float
     scale: np.ndarray
@@ -103,7 +111,7 @@ class Target:
         labels: np.ndarray,
         n_classes: int,
         tau: float,
-        upsilon: float,
+        upsilon: float | LearnedScale,
         *,
         moves_kernel: bool = True,
     ) -> Self:
@@ -111,24 +119,33 @@ class Target:
         centre = kernels.at_centre()
         eigenvalues, axes = np.linalg.eigh(centre.T @ centre)
         # Squared scores that a regressor of the prior's size makes along each axis.
-        reach = eigenvalues.clip(0) * upsilon / tau
+        rate = upsilon.median if isinstance(upsilon, LearnedScale) else upsilon
+        reach = eigenvalues.clip(0) * rate / tau
         bend = BEND * max(1.0, np.sqrt(np.sqrt(reach.max()) / BENT_NORM))
         scale, selection = np.tile(1 / np.sqrt(1 + STIFFNESS * reach), n_classes), None
         if moves_kernel:
             scale = np.concatenate([scale, kernels.scale])
             selection = selection_of(kernels.composition.rule, len(kernels.composition.known))
+        if isinstance(upsilon, LearnedScale):
+            scale = np.append(scale, SCALE_OF_RATE)
         labels = np.ascontiguousarray(labels, dtype=np.intp)
         return cls(kernels, labels, n_classes, tau, upsilon, axes, bend, scale, selection)
 
-    @property
-    def spread(self) -> float:
-        """Scale of a regressor's prior."""
-        return float(np.sqrt(self.upsilon / self.tau))
+    def spread(self, log_rate: np.ndarray) -> float:
+        """Scale of a regressor's prior, given the coordinate of a learned upsilon."""
+        return float(np.sqrt(self.rate(log_rate) / self.tau))
+
+    def rate(self, log_rate: np.ndarray) -> float:
+        """Upsilon, given the coordinate that it has if it is learned."""
+        if isinstance(self.upsilon, LearnedScale):
+            return float(np.exp(log_rate[0]))
+        return self.upsilon
 
     @property
     def moves_kernel(self) -> bool:
         """Whether variables of the composite kernel have coordinates that move with W."""
-        return len(self.scale) > self.n_classes * len(self.axes)
+        learned = isinstance(self.upsilon, LearnedScale)
+        return len(self.scale) > self.n_classes * len(self.axes) + learned
 
     def given(self, values: Mapping[str, np.ndarray]) -> LogDensity:
         """Log density and gradient of positions, given the variables that have no coordinates."""
@@ -137,15 +154,18 @@ class Target:
         composite = self.kernels.composition.composite(values)
         return lambda position: self.log_density(position, composite)
 
-    def coordinates(self, W: np.ndarray) -> np.ndarray:
-        """Position (C M,) of W (C, M)."""
-        v = self.bend * np.arcsinh(W / (self.bend * self.spread))
-        return (v @ self.axes).ravel()
+    def position(self, values: Mapping[str, np.ndarray], rng: np.random.Generator) -> np.ndarray:
+        """Position of values; hyperparameters without coordinates are drawn."""
+        learned = isinstance(self.upsilon, LearnedScale)
+        log_rate = np.log(np.atleast_1d(values["upsilon"])) if learned else np.empty(0)
+        v = self.bend * np.arcsinh(values["W"] / (self.bend * self.spread(log_rate)))
+        of_kernel = self.kernels.position(values, rng) if self.moves_kernel else np.empty(0)
+        return np.concatenate([(v @ self.axes).ravel(), of_kernel, log_rate])
 
     def regressors(self, position: np.ndarray) -> np.ndarray:
         """W (C, M) at a position."""
-        x, _ = self.split(position)
-        return self.bend * self.spread * np.sinh(x @ self.axes.T / self.bend)
+        x, _, log_rate = self.split(position)
+        return self.bend * self.spread(log_rate) * np.sinh(x @ self.axes.T / self.bend)
 
     def log_density(
         self,
@@ -183,8 +203,9 @@ class Target:
     def _log_density(
         self, position: np.ndarray, composite: np.ndarray | None, weights: np.ndarray | None
     ) -> tuple[float, np.ndarray]:
-        x, u = self.split(position)
+        x, u, log_rate = self.split(position)
         gradient = np.zeros_like(position)
+        spread = self.spread(log_rate)
         prior, point = 0.0, None
         if composite is None:
             point = self.kernels.at(u, weights)
@@ -195,31 +216,35 @@ class Target:
         growth = np.exp(x @ self.axes.T / self.bend)
         decay = 1 / growth
         sinh, cosh = (growth - decay) / 2, (growth + decay) / 2
-        W = self.bend * self.spread * sinh
+        W = self.bend * spread * sinh
         log_p, pull = log_probability_and_gradient(composite @ W.T, self.labels)
-        student, slope = self._log_student(W)
+        # Of W / spread, with zeta integrated out: it does not depend on upsilon.
+        standard = self.bend * sinh
+        tail = 1 + standard**2 / (2 * self.tau)
+        student = -(self.tau + 0.5) * float(np.log(tail).sum())
         value = float(log_p.sum()) + student + prior + float(np.log(cosh).sum())
+        if isinstance(self.upsilon, LearnedScale):
+            log_prior, slope_of_rate = self.upsilon.log_density(log_rate[0])
+            value += log_prior
         if not np.isfinite(value):
             return -np.inf, gradient
-        slope += pull.T @ composite
-        slope *= self.spread * cosh
+        slope = spread * (pull.T @ composite)
+        if isinstance(self.upsilon, LearnedScale):
+            gradient[-1] = slope_of_rate + 0.5 * np.vdot(slope, standard)
+        slope -= (1 + 0.5 / self.tau) * standard / tail
+        slope *= cosh
         slope += sinh / (self.bend * cosh)
         gradient[: x.size] = (slope @ self.axes).ravel()
         if point is not None:
-            gradient[x.size :] = self.kernels.gradient(u, point, pull @ W)
+            gradient[x.size : x.size + len(u)] = self.kernels.gradient(u, point, pull @ W)
         return value, gradient
 
-    def _log_student(self, W: np.ndarray) -> tuple[float, np.ndarray]:
-        """Log density of W with zeta integrated out, up to a constant, and its gradient."""
-        tau, upsilon = self.tau, self.upsilon
-        tail = 1 + W**2 / (2 * upsilon)
-        return -(tau + 0.5) * float(np.log(tail).sum()), -((tau + 0.5) / upsilon) * W / tail
-
-    def split(self, position: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Coordinates (C, M) of W and (d,) of the kernel's variables."""
+    def split(self, position: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Coordinates (C, M) of W, (d,) of the kernel's variables, (1,) or (0,) of upsilon."""
         m = len(self.axes)
         size = self.n_classes * m
-        return position[:size].reshape(self.n_classes, m), position[size:]
+        end = len(position) - isinstance(self.upsilon, LearnedScale)
+        return position[:size].reshape(self.n_classes, m), position[size:end], position[end:]
 
 
 def marginal_sweep(
@@ -231,7 +256,7 @@ def marginal_sweep(
     length: float,
     stages: int = STAGES,
 ) -> tuple[Values, Info]:
-    """Redraw W, zeta and, if they move, the variables of the composite kernel.
+    """Redraw W, zeta, a learned upsilon and, if they move, the variables of the composite kernel.
 
     The order matters: zeta and the hyperparameters must be redrawn right after the moves.
 
@@ -257,9 +282,7 @@ def marginal_sweep(
     info : Info
         Acceptance and cost.
     """
-    start = target.coordinates(values["W"])
-    if target.moves_kernel:
-        start = np.concatenate([start, target.kernels.position(values, rng)])
+    start = target.position(values, rng)
     move = hamiltonian_move(target.given(values), start, target.scale, step, length, rng)
     position, info, new = move.position, Info(move.acceptance, move.steps), {}
     if target.selection is not None:
@@ -277,8 +300,12 @@ def marginal_sweep(
         position, new["beta"] = chosen.position, chosen.beta
         info = Info(move.acceptance, move.steps + chosen.evaluations, chosen.acceptance)
     W = target.regressors(position)
-    zeta = draw_variances(W, target.tau, target.upsilon, rng)
+    _, of_kernel, log_rate = target.split(position)
+    upsilon = target.rate(log_rate)
+    zeta = draw_variances(W, target.tau, upsilon, rng)
     new |= {"W": draw_shift(W, zeta, rng), "zeta": zeta}
     if target.moves_kernel:
-        new |= target.kernels.values(target.split(position)[1], rng)
+        new |= target.kernels.values(of_kernel, rng)
+    if len(log_rate):
+        new["upsilon"] = np.asarray(upsilon)
     return new, info

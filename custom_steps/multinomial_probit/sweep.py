@@ -24,9 +24,11 @@ import numpy as np
 from ...models.combinations.normal_coordinates import draw_hyperparameters
 from ...models.combinations.products import FixedProduct, Product
 from ...models.combinations.sums import SMALLEST, Binary, Combination, FixedWeights, Mean
+from ...models.learned_scale import LearnedScale
 from ...models.multinomial_probit import Composition
 from ...numerics.kernel_products import Design
 from ..moves.random_walk import WalkTuning, adapt_walk, initial_walk_tuning, walk
+from ..moves.rate import draw_rate
 from ..moves.selection import update_selection
 from ..moves.simplex_metropolis import (
     ConcentrationTuning,
@@ -126,7 +128,7 @@ def sweep(
     labels: np.ndarray,
     composition: Composition,
     tau: float,
-    upsilon: float,
+    upsilon: float | LearnedScale,
     rng: np.random.Generator,
     *,
     tuning: Tuning,
@@ -143,8 +145,10 @@ def sweep(
         Classes.
     composition : Composition
         Kernels and their combination rule.
-    tau, upsilon : float
-        Shape and rate of 1/zeta.
+    tau : float
+        Shape of 1/zeta.
+    upsilon : float or LearnedScale
+        Rate of 1/zeta, or its prior.
     rng : numpy.random.Generator
         Source of randomness.
     tuning : Tuning
@@ -179,8 +183,12 @@ def sweep(
     composite = composition.composite(new)
     W = draw_regressors(y, new["zeta"], composite, composition.gram(new, composite), rng)
     new["W"] = draw_shift(W, new["zeta"], rng)
+    if isinstance(upsilon, LearnedScale):
+        rate = draw_rate(float(new["upsilon"]), 1 / new["zeta"], tau, upsilon, rng)
+        new["upsilon"] = np.asarray(rate)
     if redraw_variances:
-        new["zeta"] = draw_variances(new["W"], tau, upsilon, rng)
+        rate = float(new["upsilon"]) if isinstance(upsilon, LearnedScale) else upsilon
+        new["zeta"] = draw_variances(new["W"], tau, rate, rng)
     return new, info._replace(given_regressors=given, collapsed=collapsed)
 
 

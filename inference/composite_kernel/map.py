@@ -39,6 +39,7 @@ from scipy.special import gammaln
 
 from ...models.combinations.sums import DirichletWeights, FixedWeights
 from ...models.composite_kernel import CompositeKernelClassification, CompositeKernelRegression
+from ...models.learned_scale import LearnedScale
 from ...numerics.normal_regression import regression_weights, solve_lower, solve_upper
 from ...validation import Count, Positive
 from ..engine.engine import Run
@@ -197,6 +198,8 @@ def uneven_weights(
     model: CompositeKernelRegression | CompositeKernelClassification,
 ) -> str | None:
     """Why the weights' update is not a quadratic programme; None when it is one."""
+    if isinstance(model.varsigma, LearnedScale):
+        return "it does not move a learned varsigma"
     rule = model.combination
     uniform = isinstance(rule, DirichletWeights) and rule.varphi == 1
     if uniform or isinstance(rule, FixedWeights):
@@ -270,6 +273,7 @@ def find_composite_kernel_mode(
         likelihood: _Normal | _Logit = _Logit(model.label_codes.astype(float))
     else:
         likelihood = _Normal(model.target_values, model.rho, model.varrho)
+    assert not isinstance(model.varsigma, LearnedScale)
     alternation = _Alternation(design, likelihood, model.sigma, model.varsigma, tolerance)
     ascended = multistart_ascent(
         [partial(alternation.start, ridge=ridge) for ridge in RIDGES],

@@ -180,9 +180,11 @@ def probabilities_of(
 
 
 def identified_quantities(result: DataTree, variant: str) -> Dataset:
-    """Weights, noise, and responses of some training objects if alpha is drawn."""
+    """Weights, noise, scale, and responses of some training objects if alpha is drawn."""
     posterior = result["posterior"].to_dataset()
-    quantities = {name: posterior[name] for name in ("beta", "gamma") if name in posterior}
+    quantities = {
+        name: posterior[name] for name in ("beta", "gamma", "varsigma") if name in posterior
+    }
     if "alpha" in posterior:
         quantities["y"] = _training_responses(result)
     return Dataset(quantities)

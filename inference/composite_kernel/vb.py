@@ -49,6 +49,7 @@ from scipy.stats import norm
 from ...models.combinations.sums import Binary, DirichletWeights, FixedWeights
 from ...models.composite_kernel import CompositeKernelClassification, CompositeKernelRegression
 from ...models.kernels.dask_stack import DaskStack
+from ...models.learned_scale import LearnedScale
 from ...validation import Count, Positive, PositiveOrInf
 from ..engine.engine import Run
 from ..engine.outputs import VariationalOutput
@@ -76,12 +77,15 @@ def unsupported(model: CompositeKernelRegression) -> str | None:
 
 
 def other_weights(model: CompositeKernelModel) -> str | None:
+    if isinstance(model.varsigma, LearnedScale):
+        return "it cannot learn varsigma; give a number, which kz.select can choose"
     return why_not(model, RULES)
 
 
 def _inputs(model: CompositeKernelModel) -> list[Data]:
     """Collect the inputs of the updates for each independent part of a model."""
     rule: Any = None if isinstance(model.combination, FixedWeights) else model.combination
+    assert not isinstance(model.varsigma, LearnedScale)
     priors = {"phi": Gamma(model.sigma, model.varsigma)}
     if isinstance(rule, DirichletWeights) and rule.varphi is None:
         check_prior(rule.tau, rule.nu, rule, ("tau", "nu"), f"VB on {type(model).__name__}")

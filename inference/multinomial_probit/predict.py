@@ -130,17 +130,17 @@ def probabilities_of(
 
 
 def identified_quantities(result: DataTree, variant: str) -> Dataset:
-    """Weights, and contrasts of the regression functions with their mean over classes.
+    """Weights, scale, and contrasts of the regression functions with their mean over classes.
 
     Without the model, the functions of kernels with parameters are unknown; their parameters are
     compared instead.
     """
     posterior = result["posterior"].to_dataset()
     data = result["constant_data"]
-    learned = [name for name in ("theta", "beta") if name in posterior]
+    learned = [name for name in ("theta", "beta", "upsilon") if name in posterior]
     if "theta" in posterior:
         return posterior[learned]
-    rule = RULES.get(variant)
+    rule = RULES.get(variant.partition(",")[0])
     if rule is None or not {"beta"} & {*posterior, *data}:
         return posterior
     stack = compared_rows(result)

@@ -51,6 +51,7 @@ from ...models.combinations.normal_coordinates import (
     log_hyperparameter_density,
 )
 from ...models.combinations.sums import Mean, WeightedSum
+from ...models.learned_scale import LearnedScale
 from ...models.multinomial_probit import MultinomialProbit
 from ...validation import Count, Positive, PositiveOrInf
 from ..engine.engine import Run
@@ -71,6 +72,8 @@ REMAINING, CONTRASTS = 0.01, 200
 
 def unsupported(model: MultinomialProbit) -> str | None:
     """Why VB does not apply to a model; None when it does."""
+    if isinstance(model.upsilon, LearnedScale):
+        return "it cannot learn upsilon; give a number, which kz.select can choose"
     rule, rules = model.combination, list[type](RULES)
     if isinstance(rule, WeightedSum) and hasattr(rule, "variational_factor"):
         rules.append(type(rule))

@@ -14,6 +14,7 @@ from scipy.linalg import blas, lapack
 from ...models.combinations.products import FixedProduct, Product
 from ...models.combinations.sums import Binary, Combination, FixedWeights, Mean
 from ...models.kernels.dask_stack import DaskStack
+from ...models.learned_scale import LearnedScale
 from ...models.multinomial_probit import MultinomialProbit
 from ...numerics.probit import default_nodes
 from ..variational.ascent import Coordinates
@@ -65,6 +66,7 @@ class Data:
             known = KernelsOfDask.of(model.kernel_source, model.label_codes)
         elif not len(family.coordinates):
             known = ExpectedKernels.of(family.stack(np.empty(0)))
+        assert not isinstance(model.upsilon, LearnedScale)
         return cls(model.label_codes, model.n_classes, model.tau, model.upsilon, family, known)
 
     @property

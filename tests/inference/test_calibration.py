@@ -29,6 +29,18 @@ def small_model():
     )
 
 
+def learned_scale():
+    """The same with a learned scale of the regressors."""
+    given = small_model()
+    return kz.MultinomialProbit(
+        given["K"].get_value(),
+        given.label_codes,
+        combination=kz.combinations.Mean(2.0, 1.0),
+        tau=6.0,
+        upsilon=kz.LearnedScale(3.0, 0.7),
+    )
+
+
 def basic_completion():
     """Three training and two test objects."""
     return kz.WishartCompletion.example()
@@ -57,6 +69,20 @@ def composite_classification():
     return kz.CompositeKernelClassification.example(combination=rule, sigma=3.0, varsigma=3.0)
 
 
+def composite_regression_scale():
+    """The regression with a learned scale."""
+    rule = kz.combinations.DirichletWeights(3.0, 1.5)
+    options = {"sigma": 3.0, "varsigma": kz.LearnedScale(3.0, 0.7), "rho": 3.0, "varrho": 1.0}
+    return kz.CompositeKernelRegression.example(combination=rule, **options)
+
+
+def composite_classification_scale():
+    """The classification with a learned scale."""
+    rule = kz.combinations.DirichletWeights(3.0, 1.5)
+    scale = kz.LearnedScale(3.0, 0.7)
+    return kz.CompositeKernelClassification.example(combination=rule, sigma=3.0, varsigma=scale)
+
+
 def mutual_completion():
     """Three objects, two kernels that lack one each, masks that are not nested."""
     x = np.random.default_rng(1).normal(size=(3, 2))
@@ -78,6 +104,11 @@ CELLS = {
         {"draws": 2_000, "tune": 500},
     ),
     "probit-NUTS": (small_model, kz.NUTS(), 40, SHORT),
+    "scale-Gibbs": (learned_scale, kz.Gibbs(), 150, {"draws": 1_000, "tune": 200}),
+    "scale-Gibbs-paper": (
+        *(learned_scale, kz.Gibbs(scheme="paper"), 150),
+        {"draws": 8_000, "tune": 500},
+    ),
     "basic-Gibbs": (basic_completion, kz.Gibbs(), 60, {"draws": 1_000, "tune": 100}),
     "basic-NUTS": (basic_completion, kz.NUTS(), 40, SHORT),
     "basic-Exact": (basic_completion, kz.Exact(), 200, {"draws": DRAWS}),
@@ -86,6 +117,11 @@ CELLS = {
     "simplified-Exact": (simplified_completion, kz.Exact(), 200, {"draws": DRAWS}),
     "composite-regression-Gibbs": (composite_regression, kz.Gibbs(), 150, LONG),
     "composite-classification-Gibbs": (composite_classification, kz.Gibbs(), 150, LONG),
+    "composite-regression-scale-Gibbs": (composite_regression_scale, kz.Gibbs(), 150, LONG),
+    "composite-classification-scale-Gibbs": (
+        *(composite_classification_scale, kz.Gibbs(), 150),
+        LONG,
+    ),
     "mutual-Gibbs": (mutual_completion, kz.Gibbs(), 60, {"draws": 1_500, "tune": 100}),
     "mixture-NUTS": (collapsed_mixture, kz.NUTS(), 60, SHORT | {"var_names": ["alpha"]}),
 }

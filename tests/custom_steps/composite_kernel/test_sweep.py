@@ -67,7 +67,7 @@ def functionals(states, responses, stack):
 
     They have light tails under the prior.
     """
-    alpha, phi, beta, varphi, gamma = (np.array(each) for each in zip(*states, strict=True))
+    alpha, phi, beta, varphi, gamma, _ = (np.array(each) for each in zip(*states, strict=True))
     response, first, gamma = np.array(responses), beta[:, :1], gamma[:, None]
     u, log_phi, log_beta = alpha * np.sqrt(phi), np.log(phi), np.log(beta.clip(1e-9))
     score = np.einsum("rk,knm,rm->rn", beta, stack, alpha)
@@ -296,7 +296,7 @@ def test_nothing_given_is_modified(model, tuning):
     likelihood, draw_response = MODELS[model]
     state = prior_draw(rng, N_FUNCTIONS, True)
     response = draw_response(state, STACK, rng)
-    given = [*state[:-1], response]
+    given = [*state[:4], response]
     kept = [value.copy() for value in given]
     for value in given:
         value.flags.writeable = False
@@ -305,7 +305,7 @@ def test_nothing_given_is_modified(model, tuning):
     )
     for before, value in zip(kept, given, strict=True):
         np.testing.assert_array_equal(before, value)
-    for value, after in zip(state[:-1], new[:-1], strict=True):
+    for value, after in zip(state[:4], new[:4], strict=True):
         assert not np.shares_memory(value, after)
     assert (info.evaluations >= 3) == (tuning is COLLAPSED)
 

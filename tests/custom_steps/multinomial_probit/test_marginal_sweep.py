@@ -27,6 +27,9 @@ from probit_fixture import (
     prior_draw,
 )
 
+# The upsilon of these targets is a number, without a coordinate.
+NO_RATE = np.empty(0)
+
 
 def target(labels=LABELS, *, learn_weights=True):
     """With known weights, those of the state are kept."""
@@ -156,7 +159,7 @@ def test_gradient(learn_weights):
 
 def log_jacobian(now, W):
     """Log |dW/dx|, up to a constant."""
-    return 0.5 * np.log1p((W / (now.bend * now.spread)) ** 2).sum()
+    return 0.5 * np.log1p((W / (now.bend * now.spread(NO_RATE))) ** 2).sum()
 
 
 def declared_log_density(model):
@@ -226,12 +229,13 @@ def test_density_with_fixed_weights_is_that_of_the_declaration():
 def test_coordinates_go_there_and_back():
     now = target()
     position = 3 * np.random.default_rng(1).normal(size=len(now.scale))
-    x, z = now.split(position)
-    np.testing.assert_allclose(now.coordinates(now.regressors(position)), x.ravel(), atol=1e-12)
+    x, z, _ = now.split(position)
     rng = np.random.default_rng(2)
-    values = now.kernels.values(z, rng)
+    values = now.kernels.values(z, rng) | {"W": now.regressors(position)}
+    back, u, _ = now.split(now.position(values, rng))
+    np.testing.assert_allclose(back, x, atol=1e-12)
     # sum g is drawn anew: the weights alone come back.
-    again = now.kernels.values(now.kernels.position(values, rng), rng)
+    again = now.kernels.values(u, rng)
     np.testing.assert_allclose(again["beta"], values["beta"], rtol=1e-12)
 
 

@@ -85,9 +85,8 @@ def test_wrong_hyperparameter_is_detected(monkeypatch):
     """Planted bug: the variances' rate is taken for twice what it is."""
 
     class Wrong(probit_marginal_sweep.Target):
-        def _log_student(self, W):
-            value, slope = super()._log_student(W / np.sqrt(2))
-            return value, slope / np.sqrt(2)
+        def rate(self, log_rate):
+            return 2 * super().rate(log_rate)
 
     monkeypatch.setattr(probit_reference, "Target", Wrong)
     with pytest.raises(AssertionError, match="z-score"):

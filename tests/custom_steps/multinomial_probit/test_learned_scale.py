@@ -1,0 +1,223 @@
+"""A learned upsilon: the declaration, both samplers against prior and quadrature, refusals."""
+
+from dataclasses import replace
+
+import arviz as az
+import numpy as np
+import pymc as pm
+import pytest
+from scipy import stats
+
+import kernelzoo as kz
+from family import assert_ks, assert_mean, assert_z
+from kernelzoo.custom_steps.moves.rate import draw_rate
+from kernelzoo.custom_steps.moves.simplex_metropolis import (
+    initial_concentration_tuning,
+    initial_weight_tuning,
+)
+from kernelzoo.custom_steps.multinomial_probit.kernel_coordinates import KernelCoordinates
+from kernelzoo.custom_steps.multinomial_probit.marginal import MarginalProbit
+from kernelzoo.custom_steps.multinomial_probit.marginal_sweep import Target, marginal_sweep
+from kernelzoo.custom_steps.multinomial_probit.sweep import Moves, Tuning, sweep
+from kernelzoo.inference.engine.paper import identified
+from kernelzoo.models.combinations.sums import Mean
+from kernelzoo.models.multinomial_probit import Composition
+from kernelzoo.numerics.probit import class_probabilities
+from probit_fixture import (
+    LABELS,
+    N_CLASSES,
+    N_KERNELS,
+    PRIOR,
+    STACK,
+    draw_labels,
+    functionals,
+    prior_draw,
+)
+
+ALL = Tuning(0, initial_weight_tuning(N_KERNELS), initial_concentration_tuning(N_KERNELS))
+COMPOSITION = Composition(Mean(PRIOR.mu, PRIOR.lam), np.full(N_KERNELS, np.nan), STACK)
+SCALE = kz.LearnedScale(median=0.7, sigma=0.6)
+
+
+def drawn_with_rate(rng):
+    """Draw (state, upsilon) from the prior."""
+    state = prior_draw(rng)
+    upsilon = SCALE.median * np.exp(SCALE.sigma * rng.standard_normal())
+    # The fixture's variances have the rate PRIOR.upsilon.
+    ratio = upsilon / PRIOR.upsilon
+    return state._replace(zeta=state.zeta * ratio, W=state.W * np.sqrt(ratio)), upsilon
+
+
+def target(labels=LABELS, *, moves_kernel=True):
+    kernels = KernelCoordinates.of(COMPOSITION)
+    return Target.of(kernels, labels, N_CLASSES, PRIOR.tau, SCALE, moves_kernel=moves_kernel)
+
+
+def by_marginal_scheme():
+    prototype = target()
+
+    def transition(values, labels, rng):
+        now = replace(prototype, labels=labels)
+        return marginal_sweep(values, now, rng, step=0.4, length=1.5)[0]
+
+    return transition
+
+
+def by_papers_scheme():
+    def transition(values, labels, rng):
+        given = (values, labels, COMPOSITION, PRIOR.tau, SCALE, rng)
+        return sweep(*given, tuning=ALL, moves=Moves(2))[0]
+
+    return transition
+
+
+def joint_test(transition, replicates=1_000):
+    """Labels given parameters, sweep given labels, twice: the joint law stays that of the prior."""
+    rng = np.random.default_rng(4)
+    starts, first, ends, last, rates = [], [], [], [], []
+    for _ in range(replicates):
+        state, upsilon = drawn_with_rate(rng)
+        starts.append(state)
+        first.append(draw_labels(state, rng))
+        before = np.log(upsilon)
+        for _ in range(2):
+            labels = draw_labels(state, rng)
+            new = transition({**state._asdict(), "upsilon": np.asarray(upsilon)}, labels, rng)
+            upsilon = new.pop("upsilon")
+            state = state._replace(**new)
+        ends.append(state)
+        last.append(labels)
+        rates.append((before, np.log(upsilon)))
+    before, after = np.array(rates).T
+    law = stats.norm(np.log(SCALE.median), SCALE.sigma)
+    assert_ks(after, law.cdf)
+    # The size of the regressors follows the rate, whatever the rate is.
+    size = np.log([np.abs(state.W).mean() for state in ends]) - after / 2
+    began = np.log([np.abs(state.W).mean() for state in starts]) - before / 2
+    differences = functionals(ends, last) - functionals(starts, first)
+    differences = np.column_stack([differences, size - began, size * after - began * before])
+    differences = differences[:, differences.any(axis=0)]
+    error = differences.std(axis=0, ddof=1) / np.sqrt(replicates)
+    assert_z(differences.mean(axis=0) / error)
+    assert np.abs(after - before).mean() > 0.05
+
+
+@pytest.mark.parametrize("scheme", [by_marginal_scheme, by_papers_scheme])
+def test_joint_law_is_invariant(scheme):
+    joint_test(scheme())
+
+
+def alternate(prior):
+    """Logarithms of rates after forty turns of zeta | upsilon and upsilon | zeta."""
+    rng, ends = np.random.default_rng(5), []
+    for _ in range(500):
+        upsilon = SCALE.median * np.exp(SCALE.sigma * rng.standard_normal())
+        for _ in range(40):
+            zeta = upsilon / rng.gamma(PRIOR.tau, size=(2, 3))
+            upsilon = draw_rate(upsilon, 1 / zeta, PRIOR.tau, prior, rng)
+        ends.append(float(np.log(upsilon)))
+    return ends
+
+
+def test_the_rate_given_variances_keeps_its_prior():
+    law = stats.norm(np.log(SCALE.median), SCALE.sigma)
+    assert_ks(alternate(SCALE), law.cdf)
+    # Planted bug: the proposal is always accepted.
+    with pytest.raises(AssertionError):
+        assert_ks(alternate(kz.LearnedScale(SCALE.median, 1e6)), law.cdf)
+
+
+def test_a_gradient_move_that_forgets_the_prior_is_detected(monkeypatch):
+    monkeypatch.setattr(kz.LearnedScale, "log_density", lambda self, log_rate: (0.0, 0.0))
+    with pytest.raises(AssertionError):
+        joint_test(by_marginal_scheme())
+
+
+@pytest.mark.parametrize("moves_kernel", [True, False])
+def test_gradient(moves_kernel):
+    now = target(moves_kernel=moves_kernel)
+    kept = None if moves_kernel else 0.3 * STACK[0] + 0.7 * STACK[1]
+    rng = np.random.default_rng(1)
+    for size in (0.1, 1.0, 2.0):
+        position = size * rng.normal(size=len(now.scale))
+        _, gradient = now.log_density(position, kept)
+        steps = 1e-5 * np.eye(len(position))
+        rises = [
+            now.log_density(position + e, kept)[0] - now.log_density(position - e, kept)[0]
+            for e in steps
+        ]
+        np.testing.assert_allclose(gradient, np.array(rises) / 2e-5, rtol=1e-5, atol=1e-5)
+
+
+def six_objects(**options):
+    """Two classes and one kernel with two functions, whose posterior quadrature can find."""
+    x = np.array([-2.0, -1.0, -0.2, 0.3, 1.1, 1.8])
+    functions = np.stack([x, np.ones(6)], axis=1)
+    labels = [0, 0, 1, 0, 1, 1]
+    kernel = kz.kernels.as_stack({"x": functions})
+    return kz.MultinomialProbit(kernel, labels, tau=2.0, **options), functions, np.array(labels)
+
+
+def by_quadrature(functions, labels, prior):
+    """Posterior mean and sd of log upsilon: regressors from their prior, averaged at each rate."""
+    rng = np.random.default_rng(0)
+    standard = rng.standard_t(4.0, size=(100_000, 2, 2)) / np.sqrt(2.0)
+    grid = np.linspace(-5, 9, 57)
+    likelihood = []
+    for log_rate in grid:
+        W = standard * np.exp(log_rate / 2)
+        p = class_probabilities(np.einsum("nm,dcm->dnc", functions, W))
+        likelihood.append(np.take_along_axis(p, labels[None, :, None], axis=2).prod(axis=1).mean())
+    weight = np.array(likelihood) * stats.norm(np.log(prior.median), prior.sigma).pdf(grid)
+    weight /= weight.sum()
+    mean = weight @ grid
+    return mean, np.sqrt(weight @ (grid - mean) ** 2)
+
+
+@pytest.mark.parametrize("scheme", ["marginal", "paper"])
+def test_six_objects_have_the_posterior_of_quadrature(scheme):
+    prior = kz.LearnedScale(2.0, 1.5)
+    model, functions, labels = six_objects(upsilon=prior)
+    mean, sd = by_quadrature(functions, labels, prior)
+    options = {"draws": 1_000, "tune": 200, "chains": 2, "cores": 1, "progressbar": False}
+    result = kz.fit(model, kz.Gibbs(scheme=scheme), random_seed=1, **options)
+    log_rate = np.log(result["posterior"]["upsilon"].to_numpy())
+    assert_mean(log_rate.ravel(), mean, ess=float(az.ess(log_rate)))
+    assert np.std(log_rate) == pytest.approx(sd, rel=0.2)
+
+
+def test_the_declaration_has_it_as_a_variable():
+    model, *_ = six_objects(upsilon=kz.LearnedScale())
+    assert [rv.name for rv in model.free_RVs] == ["upsilon", "zeta", "W"]
+    assert model.variant.endswith("learned scale")
+    prior = pm.draw(model["upsilon"], 4_000, random_seed=1)
+    assert_ks(np.log(prior), stats.norm(np.log(10), 3.5).cdf)
+    low, high = stats.norm(np.log(10), 3.5).ppf([0.025, 0.975])
+    assert np.exp([low, high]) == pytest.approx([0.01, 1e4], rel=0.1)
+    known, *_ = six_objects(upsilon=3.0)
+    assert [rv.name for rv in known.free_RVs] == ["zeta", "W"]
+
+
+def test_engines_and_predictions():
+    model, functions, _ = six_objects(upsilon=kz.LearnedScale())
+    reasons = kz.engines(model).frame["reason"]
+    assert "cannot learn upsilon" in reasons["VB"]
+    assert reasons["Gibbs"] == reasons["NUTS"] == ""
+    result = kz.fit(model, "gibbs", draws=5, tune=5, chains=1, progressbar=False, random_seed=1)
+    assert result["posterior"]["upsilon"].shape == (1, 5)
+    assert {*identified(result)} == {"contrast", "upsilon"}
+    new = functions[None, :2]
+    assert kz.predict(model, result, new, progressbar=False)["probability"].shape == (2, 2)
+    other, *_ = six_objects(upsilon=kz.LearnedScale(median=3.0))
+    with pytest.raises(ValueError, match="the prior of upsilon"):
+        kz.predict(other, result, new)
+    with pytest.raises(ValueError, match=r"'vars' argument of MarginalProbit.*upsilon"), model:
+        MarginalProbit(["W", "zeta"])
+
+
+@pytest.mark.parametrize("wrong", [{"median": 0.0}, {"sigma": -1.0}, {"sigma": np.inf}])
+def test_priors_that_are_not_proper_are_refused(wrong):
+    with pytest.raises(ValueError, match="argument of LearnedScale must be a finite number above"):
+        kz.LearnedScale(**wrong)
+    with pytest.raises(ValueError, match="'upsilon' argument of MultinomialProbit"):
+        six_objects(upsilon="learned")
