@@ -50,6 +50,7 @@ def fit_type_two(
     `beginnings` are the weights at each start; `draws` are those from the best approximation.
     """
     rule = model.combination
+    assert isinstance(model.varsigma, float)
     priors = {"phi": Gamma(model.sigma, model.varsigma)}
     if isinstance(rule, DirichletWeights):
         priors["varphi"] = Gamma(rule.tau, rule.nu)
