@@ -10,16 +10,10 @@ class Renamed(kz.WishartKernelMixture):
 
 
 @pytest.mark.parametrize("model_type", [kz.WishartKernelMixture, Renamed, kz.WishartCompletion])
-@pytest.mark.parametrize(
-    "settings",
-    [],
-    ids=lambda settings: next(iter(settings)),
-)
-def test_bad_settings_name_the_model(model_type, settings):
-    (setting,) = settings
-    message = rf"The '{setting}' argument of EM on {model_type.__name__} must be"
+def test_bad_settings_name_the_model(model_type):
+    message = rf"EM on {model_type.__name__} must be one of .* Got 'start'"
     with pytest.raises(ValueError, match=message):
-        kz.fit(model_type.example(), kz.EM(**settings), progressbar=False)
+        kz.fit(model_type.example(), kz.EM(start="mean"), progressbar=False)
 
 
 def test_a_missing_limit_names_the_model():
