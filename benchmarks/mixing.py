@@ -23,10 +23,13 @@ from kernelzoo.models.kernels import Theta, as_stack, gaussian, linear, polynomi
 
 from .record import quiet_fit, table_of
 
+__all__ = ["run"]
+
 DIGITS_A_CLASS = 20
 VIEWS = ("fou", "fac", "kar", "pix")
 CHAINS = 2
 TUNE = 400
+PAPER = Gibbs(scheme="paper")
 
 
 def wines() -> MultinomialProbit:
@@ -78,28 +81,28 @@ def landmarks() -> MultinomialProbit:
 type Problem = tuple[str, Callable[[], MultinomialProbit], tuple[tuple[Engine, int], ...]]
 
 PROBLEMS: tuple[Problem, ...] = (
-    ("60 wines, 3 classes, 3 kernels", wines, ((Gibbs(), 1_500), (NUTS(), 200))),
+    ("60 wines, 3 classes, 3 kernels", wines, ((Gibbs(), 1_500), (PAPER, 10_000), (NUTS(), 200))),
     (
         "60 wines, product of 3 kernels",
         lambda: wine_groups("product"),
-        ((Gibbs(), 1_500), (NUTS(), 200)),
+        ((Gibbs(), 1_500), (PAPER, 6_000), (NUTS(), 200)),
     ),
     (
         "60 wines, selection of 3 kernels",
         lambda: wine_groups("binary"),
-        ((Gibbs(), 6_000),),
+        ((Gibbs(), 6_000), (Gibbs(block=1), 6_000)),
     ),
     (
         "60 wines, width of a kernel beside weights of 2",
         wine_widths,
-        ((Gibbs(), 1_500), (NUTS(), 200)),
+        ((Gibbs(), 1_500), (PAPER, 4_000), (NUTS(), 200)),
     ),
-    ("60 digits, 10 classes, 4 kernels", lambda: digits(6), ((Gibbs(), 1_000),)),
-    ("200 digits, 10 classes, 4 kernels", digits, ((Gibbs(), 2_000),)),
+    ("60 digits, 10 classes, 4 kernels", lambda: digits(6), ((Gibbs(), 1_000), (PAPER, 8_000))),
+    ("200 digits, 10 classes, 4 kernels", digits, ((Gibbs(), 2_000), (PAPER, 16_000))),
     (
         "200 points, 3 classes, 30 basis functions",
         landmarks,
-        ((Gibbs(scheme="marginal"), 1_000), (Gibbs(scheme="paper"), 10_000)),
+        ((Gibbs(scheme="marginal"), 1_000), (PAPER, 10_000)),
     ),
 )
 
