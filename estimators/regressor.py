@@ -27,11 +27,11 @@ class CompositeKernelRegressor(RegressorMixin, KernelPredictor):
         As in `KernelProbitClassifier`.
     engine, draws, tune, chains, cores, random_state, fit_options
         As in `KernelProbitClassifier`.
-    combination : {"auto", "dirichlet", "fixed"} or Combination, default="auto"
+    combination : {"auto", "mean", "fixed"} or Combination, default="auto"
         Rule that combines the kernels; see `CompositeKernelRegression`, also for the parameters
-        below. "auto": learned weights ("dirichlet") or equal ones ("fixed"), whichever
-        ``kz.select`` finds to predict better; "dirichlet" where it does not apply. Give
-        "dirichlet" to read the weights.
+        below. "auto": learned weights ("mean") or equal ones ("fixed"), whichever
+        ``kz.select`` finds to predict better; "mean" where it does not apply. Give
+        "mean" to read the weights.
     bias : bool, default=True
         Whether to add a constant to the basis functions.
     sigma : float, default=1
@@ -64,7 +64,7 @@ class CompositeKernelRegressor(RegressorMixin, KernelPredictor):
 
     _model = CompositeKernelRegression
     _of_model = ("combination", "bias", "sigma", "varsigma", "rho", "varrho", "collapsed", "shared")
-    _without_choice: ClassVar[dict[str, Any]] = {"varsigma": 1.0, "combination": "dirichlet"}
+    _without_choice: ClassVar[dict[str, Any]] = {"varsigma": 1.0, "combination": "mean"}
     _checks_of_response: ClassVar[dict[str, Any]] = {"y_numeric": True, "multi_output": True}
 
     def __init__(

@@ -44,7 +44,7 @@ type Shared = Literal["weights", "all", "none"]
 type Rule = DirichletWeights | FixedWeights | Binary
 
 COMBINATIONS: dict[str, type[Rule]] = {
-    "dirichlet": DirichletWeights,
+    "mean": DirichletWeights,
     "fixed": FixedWeights,
     "binary": Binary,
 }
@@ -111,7 +111,7 @@ class _CompositeKernel(pm.Model):
             raise argument_error(
                 "combination",
                 owner,
-                "'dirichlet', DirichletWeights, FixedWeights or Binary (others are for "
+                "'mean', DirichletWeights, FixedWeights or Binary (others are for "
                 "MultinomialProbit)",
                 repr(combination),
             )
@@ -252,8 +252,8 @@ class CompositeKernelRegression(_CompositeKernel, Declaration):
         Response. Standardise it: the priors assume about unit scale. Targets are aligned by object
         ids if both kernels and targets have ids, otherwise by position. The columns of a table are
         outputs; their names are the coordinate "output".
-    combination : {"dirichlet", "fixed", "binary"} or Combination, default="dirichlet"
-        Rule of combination. With "dirichlet" the weight of a single kernel is fixed at 1;
+    combination : {"mean", "fixed", "binary"} or Combination, default="mean"
+        Rule of combination. With "mean" the weight of a single kernel is fixed at 1;
         ``DirichletWeights(varphi=0.1)``, or tau far below nu, expects few kernels of large weight.
         "binary" selects kernels: `inclusion` gives the probability of each.
     bias : bool, default=True
@@ -346,7 +346,7 @@ class CompositeKernelRegression(_CompositeKernel, Declaration):
         kernels: Any,
         targets: Any,
         *,
-        combination: str | Combination = "dirichlet",
+        combination: str | Combination = "mean",
         bias: bool = True,
         sigma: float = 1.0,
         varsigma: float | LearnedScale = 1.0,
@@ -483,7 +483,7 @@ class CompositeKernelClassification(_CompositeKernel, Declaration):
         kernels: Any,
         labels: Any,
         *,
-        combination: str | Combination = "dirichlet",
+        combination: str | Combination = "mean",
         bias: bool = True,
         sigma: float = 1.0,
         varsigma: float | LearnedScale = 1.0,

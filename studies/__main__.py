@@ -58,11 +58,11 @@ STUDIES: dict[str, Callable[[], Study]] = {
 
 
 def reproduce(
-    name: str, out: Path, console: Console, *, splits: int | None = None, jobs: int = 1
+    name: str, out: Path, console: Console, *, splits: int | None = None, cores: int = 1
 ) -> Report:
     """Run or resume a study, print its table, and write it to the folder `out`."""
     study = STUDIES[name]()
-    report = run_study(study, out, splits=splits, jobs=jobs)
+    report = run_study(study, out, splits=splits, cores=cores)
     files = (f"{name}.csv", f"{name}.md", f"{study.ledger or name}/")
     console.print(report)
     if report.interrupted:
@@ -76,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="studies", description=__doc__)
     parser.add_argument("name", choices=["demo", *STUDIES], metavar="NAME", help=", ".join(STUDIES))
     parser.add_argument("--splits", type=int, help="in place of the paper's number")
-    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--cores", type=int, default=1, help="processes")
     parser.add_argument("--cluster", metavar="ADDRESS", help="of a Dask scheduler")
     parser.add_argument("--seed", type=int, default=1, help="of the demonstration")
     parser.add_argument("--out", type=Path, default=Path("results"), help="folder for the output")
@@ -92,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         client = Client(options.cluster)
     with client:
-        reproduce(options.name, options.out, console, splits=options.splits, jobs=options.jobs)
+        reproduce(options.name, options.out, console, splits=options.splits, cores=options.cores)
     return 0
 
 

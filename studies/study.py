@@ -186,13 +186,13 @@ def run_study(
     out: Path,
     *,
     splits: int | None = None,
-    jobs: int = 1,
+    cores: int = 1,
     progressbar: bool = True,
 ) -> "Report":
     """Run the unfinished units of a study, and write its table to the folder `out`.
 
     Units are in the folder ``<ledger>``. A later call with more `splits` goes on from them, and
-    repeats those that failed. With an active Dask client, its workers take the place of the `jobs`
+    repeats those that failed. With an active Dask client, its workers take the place of the `cores`
     processes. After Ctrl-C the table has the finished splits.
     """
     splits = check_count(study.splits if splits is None else splits, "splits", "run_study")
@@ -203,7 +203,7 @@ def run_study(
         title=study.name,
         owner="run_study",
         store=out / (study.ledger or study.name),
-        cores=check_count(jobs, "jobs", "run_study"),
+        cores=check_count(cores, "cores", "run_study"),
         progressbar=progressbar,
     )
     found: dict[str, Mapping[str, Any]] = {}

@@ -23,7 +23,6 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import brentq
 from scipy.special import gammaln
-from scipy.stats.sampling import TransformedDensityRejection
 
 from ...models.completion.diagonal_draws import draw_missing, log_constant_of_W11, moments_of_K
 from ...models.diagonal_wishart_completion import DiagonalWishartCompletion
@@ -132,6 +131,9 @@ class LogLambda:
 
     def sample(self, draws: int, rng: np.random.Generator) -> Array:
         """Independent draws (n,), by rejection sampling from tangents."""
+        # Nothing else needs this library, which takes a while to import.
+        from scipy.stats.sampling import TransformedDensityRejection
+
         domain = self.ends[0] - self.mode, self.ends[1] - self.mode
         relative = TransformedDensityRejection(self, mode=0.0, domain=domain, random_state=rng)
         return self.mode + relative.rvs(draws)

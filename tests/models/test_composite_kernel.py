@@ -228,7 +228,7 @@ def test_new_data_change_the_density():
         ({"varsigma": -1.0}, "'varsigma' argument"),
         ({"rho": np.inf}, "'rho' argument"),
         ({"varrho": "x"}, "'varrho' argument"),
-        ({"combination": "direchlet"}, "nearest is 'dirichlet'"),
+        ({"combination": "maen"}, "nearest is 'mean'"),
         ({"combination": Mean()}, r"FixedWeights or Binary .* Got Mean"),
         ({"combination": FixedWeights([1.0])}, "'weights' argument of FixedWeights"),
         ({"kernels": -np.eye(3)}, "'kernels.*' argument of CompositeKernelRegression .* semi"),

@@ -144,17 +144,17 @@ from pathlib import Path
 sys.path[:0] = {folders!r}
 import test_study
 from studies.study import run_study
-report = run_study(test_study.a_study(pause=0.15), Path({out!r}), jobs={jobs}, progressbar=False)
+report = run_study(test_study.a_study(pause=0.15), Path({out!r}), cores={cores}, progressbar=False)
 sys.exit(3 if report.interrupted else 0)
 """
 
 
 @pytest.mark.parametrize(
-    ("jobs", "stop", "code"), [(2, signal.SIGKILL, -signal.SIGKILL), (1, signal.SIGINT, 3)]
+    ("cores", "stop", "code"), [(2, signal.SIGKILL, -signal.SIGKILL), (1, signal.SIGINT, 3)]
 )
-def test_a_stopped_program_leaves_finished_units(tmp_path, jobs, stop, code):
+def test_a_stopped_program_leaves_finished_units(tmp_path, cores, stop, code):
     folders = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
-    script = SCRIPT.format(folders=folders, out=str(tmp_path / "out"), jobs=jobs)
+    script = SCRIPT.format(folders=folders, out=str(tmp_path / "out"), cores=cores)
     process = subprocess.Popen([sys.executable, "-c", script], start_new_session=True)
     while len(units(tmp_path / "out")) < 4 and process.poll() is None:
         time.sleep(0.02)
@@ -258,7 +258,7 @@ def test_ctrl_c_leaves_finished_units_and_no_half_ones(tmp_path, swallow):
     assert report.table["left"][0] == SPLITS - 4
 
 
-@pytest.mark.parametrize("arguments", [{"splits": 0}, {"jobs": 0}, {"splits": 2.5}])
+@pytest.mark.parametrize("arguments", [{"splits": 0}, {"cores": 0}, {"splits": 2.5}])
 def test_bad_numbers_are_refused(tmp_path, arguments):
     (name,) = arguments
     with pytest.raises(ValueError, match=f"'{name}' argument of run_study"):

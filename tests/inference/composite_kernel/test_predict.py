@@ -113,7 +113,7 @@ def test_blocks_do_not_change_the_answer(monkeypatch):
 
 
 @pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("combination", ["dirichlet", kz.combinations.FixedWeights([0.3, 0.9])])
+@pytest.mark.parametrize("combination", ["mean", kz.combinations.FixedWeights([0.3, 0.9])])
 def test_what_is_identified_are_the_responses(bias, combination):
     stack = np.random.default_rng(2).normal(size=(2, 7, 6))
     model = kz.CompositeKernelClassification(
