@@ -163,7 +163,7 @@ def test_a_new_object_does_not_depend_on_the_others(method):
     np.testing.assert_allclose(found, alone.mean)
 
 
-@pytest.mark.parametrize("method", ["mutual", "mean"])
+@pytest.mark.parametrize("method", ["mutual", pytest.param("mean", marks=pytest.mark.slow)])
 def test_cross_validation_completes_training_folds_alone(method):
     folds, X = KFold(2), kernels(([3, 12], [6]))
     completer = KernelCompleter(method=method, engine="em")

@@ -39,7 +39,9 @@ def test_numbers_of_objects_that_differ_are_refused():
         log_probability_and_gradient(np.zeros((3, 2)), np.zeros(4, dtype=int))
 
 
-@pytest.mark.parametrize("setting", ["disabled", "unwritable cache"])
+@pytest.mark.parametrize(
+    "setting", ["disabled", pytest.param("unwritable cache", marks=pytest.mark.slow)]
+)
 def test_results_without_a_compiler_or_a_cache(setting, tmp_path):
     """The same numbers where numba is switched off, and where nothing can be written."""
     rng = np.random.default_rng(3)

@@ -150,7 +150,11 @@ sys.exit(3 if report.interrupted else 0)
 
 
 @pytest.mark.parametrize(
-    ("cores", "stop", "code"), [(2, signal.SIGKILL, -signal.SIGKILL), (1, signal.SIGINT, 3)]
+    ("cores", "stop", "code"),
+    [
+        pytest.param(2, signal.SIGKILL, -signal.SIGKILL, marks=pytest.mark.slow),
+        (1, signal.SIGINT, 3),
+    ],
 )
 def test_a_stopped_program_leaves_finished_units(tmp_path, cores, stop, code):
     folders = [str(Path(__file__).parent), str(Path(__file__).parents[1])]

@@ -60,15 +60,8 @@ def test_reference_is_of_the_declaration(name):
         np.testing.assert_allclose(composition.composite(at), composite, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("name", "draws"),
-    [
-        ("product", 1_100),
-        # Enumerated selections are a quick test.
-        pytest.param("binary", 600, marks=pytest.mark.slow),
-        ("theta", 800),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "draws"), [("product", 1_100), ("binary", 600), ("theta", 800)])
 def test_gibbs_agrees(name, draws):
     engine_test(name, kz.Gibbs(), draws, 300)
 

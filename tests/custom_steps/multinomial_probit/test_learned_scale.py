@@ -174,7 +174,7 @@ def by_quadrature(functions, labels, prior):
     return mean, np.sqrt(weight @ (grid - mean) ** 2)
 
 
-@pytest.mark.parametrize("scheme", ["marginal", "paper"])
+@pytest.mark.parametrize("scheme", ["marginal", pytest.param("paper", marks=pytest.mark.slow)])
 def test_six_objects_have_the_posterior_of_quadrature(scheme):
     prior = kz.LearnedScale(2.0, 1.5)
     model, functions, labels = six_objects(upsilon=prior)

@@ -108,7 +108,15 @@ def test_a_right_engine_keeps_the_bands(capsys):
     np.testing.assert_array_equal(model["values"].get_value(), Y)
 
 
-@pytest.mark.parametrize("wrong", [{"bias": 0.5}, {"bias": -0.5}, {"scale": 0.5}, {"scale": 2}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"bias": 0.5},
+        {"scale": 0.5},
+        pytest.param({"bias": -0.5}, marks=pytest.mark.slow),
+        pytest.param({"scale": 2}, marks=pytest.mark.slow),
+    ],
+)
 def test_a_wrong_engine_is_found(wrong):
     checked = calibrate(Conjugate(**wrong), replicates=150)
     assert checked.attrs["bias"] < 0.5 < checked.attrs["scale"] < 1

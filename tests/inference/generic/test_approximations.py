@@ -20,7 +20,9 @@ def model():
     return model
 
 
-@pytest.mark.parametrize("covariance", ["mean-field", "full-rank"])
+@pytest.mark.parametrize(
+    "covariance", ["mean-field", pytest.param("full-rank", marks=pytest.mark.slow)]
+)
 def test_advi_puts_every_coordinate_in_its_place(model, covariance):
     result = kz.fit(
         model,
