@@ -30,7 +30,7 @@ class LearnedScale:
     Examples
     --------
     >>> model = kz.MultinomialProbit(kernels(X_train), y_train, upsilon=kz.LearnedScale())
-    >>> kz.fit(model, "gibbs", draws=200, tune=200, random_seed=1)["posterior"]["upsilon"]
+    >>> kz.fit(model, "gibbs", draws=50, tune=50)["posterior"]["upsilon"]
     """
 
     median: float = 10.0
