@@ -410,7 +410,8 @@ def test_results_of_something_else_are_refused(data, classifier):
     ):
         with pytest.raises(ValueError, match="'result' argument of KernelProbitClassifier"):
             KernelProbitClassifier.from_result(result, X, y, **parameters)
-    with pytest.raises(ValueError, match="'result' argument of CompositeKernelRegressor"):
+    refused = "of CompositeKernelRegressor.from_result must be a result of fit on a CompositeKernel"
+    with pytest.raises(ValueError, match=refused):
         CompositeKernelRegressor.from_result(result, train.X, train.target)
 
 
