@@ -5,11 +5,9 @@ from collections.abc import Callable
 import numpy as np
 
 from ...models.learned_scale import LearnedScale
+from .ellipse import slice_on_ellipse
 
 __all__ = ["draw_rate", "move_rate"]
-
-# Arc of an ellipse, in radians, below which the search ends.
-_LEAST_BRACKET = 1e-10
 
 
 def draw_rate(
@@ -35,7 +33,7 @@ def move_rate(
     """Move the rate and the precisions together, with rate times precisions kept.
 
     These products have the law Gamma(shape, 1) whatever the rate is, and log rate is normal:
-    elliptical slice sampling (Murray, Adams & MacKay 2010, Figure 2) applies.
+    `slice_on_ellipse` applies.
 
     Parameters
     ----------
@@ -55,16 +53,14 @@ def move_rate(
         Evaluations of the likelihood, about four.
     """
     products, centre = rate * precisions, np.log(prior.median)
-    z, other = (np.log(rate) - centre) / prior.sigma, rng.standard_normal()
-    level = log_likelihood(precisions) - rng.standard_exponential()
-    angle = 2 * np.pi * rng.random()
-    lower, upper, evaluations = angle - 2 * np.pi, angle, 1
-    # Rounding of the likelihood may leave an empty slice; the rate then stays.
-    while upper - lower > _LEAST_BRACKET:
-        proposal = np.exp(centre + prior.sigma * (np.cos(angle) * z + np.sin(angle) * other))
-        evaluations += 1
-        if log_likelihood(products / proposal) >= level:
-            return float(proposal), products / proposal, evaluations
-        lower, upper = (angle, upper) if angle < 0.0 else (lower, angle)
-        angle = lower + (upper - lower) * rng.random()
-    return rate, precisions, evaluations
+
+    def rate_at(z: np.ndarray) -> float:
+        return float(np.exp(centre + prior.sigma * z[0]))
+
+    start = np.array([(np.log(rate) - centre) / prior.sigma])
+    z, _, evaluations = slice_on_ellipse(
+        start, log_likelihood(precisions), lambda z: log_likelihood(products / rate_at(z)), rng
+    )
+    if z is start:
+        return rate, precisions, 1 + evaluations
+    return rate_at(z), products / rate_at(z), 1 + evaluations

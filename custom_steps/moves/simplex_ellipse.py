@@ -15,13 +15,11 @@ from collections.abc import Callable
 import numpy as np
 
 from ...models.combinations.sums import SMALLEST
+from .ellipse import slice_on_ellipse
 from .gamma_quantiles import log_quantile, normal_score
 from .simplex_metropolis import log_gamma_draw
 
 __all__ = ["update_simplex"]
-
-# Arc of an ellipse, in radians, below which the search ends.
-_LEAST_BRACKET = 1e-10
 
 
 def update_simplex(
@@ -94,20 +92,10 @@ def update_simplex(
         raise FloatingPointError(
             f"The log likelihood of the current weights {beta} must be finite. Got {current}."
         )
+    start = z
     for _ in range(moves):
-        other = rng.standard_normal(len(z))
-        level = current - rng.standard_exponential()
-        angle = 2 * np.pi * rng.random()
-        lower, upper = angle - 2 * np.pi, angle
-        # Rounding of the likelihood may leave an empty slice; the weights then stay.
-        while upper - lower > _LEAST_BRACKET:
-            proposal = np.cos(angle) * z + np.sin(angle) * other
-            proposed_log, shapes = position(proposal)
-            proposed = target(proposed_log)
-            evaluations += 1
-            if proposed >= level:
-                z, log_beta, varphi, current = proposal, proposed_log, shapes, proposed
-                break
-            lower, upper = (angle, upper) if angle < 0.0 else (lower, angle)
-            angle = lower + (upper - lower) * rng.random()
+        z, current, more = slice_on_ellipse(z, current, lambda z: target(position(z)[0]), rng)
+        evaluations += more
+    if z is not start:
+        log_beta, varphi = position(z)
     return np.exp(log_beta), varphi, evaluations
