@@ -146,20 +146,11 @@ class _CompositeKernel(pm.Model):
         kernels, _, basis = stack.shape
         return self.kernel_source.declare(stack, shape=(kernels, None, basis))
 
-    def _declare_composite(self, K: TensorVariable) -> TensorVariable:
-        """Composite kernel (obs, basis) of kernels (kernel, obs, basis), eq (1)."""
-        return self.combination.combine(K, self.combination.declare())
-
     def _declare_response(self, stack: xr.DataArray) -> TensorVariable:
         """Model response y = K_beta alpha (obs), or (obs, output) for several outputs, eq (1)."""
         dims = ("output", "function") if self.several else "function"
         K, source = self._declare_kernels(stack), self.kernel_source
-        if isinstance(source, DaskStack):
-            beta = self.combination.declare()
-        elif self.apart:
-            beta = self.combination.declare("output")
-        else:
-            composite = self._declare_composite(K)
+        beta = self.combination.declare("output" if self.apart else None)
         phi = self._declare_precisions()
         alpha = pm.Normal("alpha", 0.0, 1 / pt.sqrt(phi), dims=dims)
         # Functions first, and the bias by itself.
@@ -167,11 +158,11 @@ class _CompositeKernel(pm.Model):
         if isinstance(source, DaskStack):
             y = dask_scores(source, beta, pt.atleast_2d(coefficients.T))
             y = y if self.several else y[:, 0]
-        elif self.apart:
-            by_kernel = matrix_product(K, coefficients)
-            y = (by_kernel * pt.atleast_2d(beta).T[:, None, :]).sum(0)
+        elif self.learned and (self.apart or not self.several):
+            # One pass over the kernels, without a composite kernel in memory.
+            y = (matrix_product(K, coefficients) * beta.T[:, None]).sum(0)
         else:
-            y = matrix_product(composite, coefficients)
+            y = matrix_product(self.combination.combine(K, beta), coefficients)
         return alpha[..., 0] + y if self.bias else y
 
     @property
@@ -383,7 +374,8 @@ class CompositeKernelRegression(_CompositeKernel, Declaration):
             observed = pm.Data("targets", values, dims=dims)
             gamma = pm.Gamma("gamma", alpha=self.rho, beta=self.varrho, dims=of_noise)
             if collapsed:
-                composite = self._declare_composite(self._declare_kernels(stack))
+                K = self._declare_kernels(stack)
+                composite = self.combination.combine(K, self.combination.declare())
                 n_obs = composite.shape[0]
                 if self.bias:
                     composite = pt.concatenate([pt.ones((n_obs, 1)), composite], axis=1)

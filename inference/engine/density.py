@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from threading import local
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import arviz as az
 import numpy as np
@@ -48,7 +49,7 @@ __all__ = [
 ]
 
 # Expected size of an operation's output for a block of draws, in bytes.
-BLOCK = 1 << 24
+BLOCK = 1 << 26
 # Number of compiled functions that are kept.
 MOST = 16
 # Operations that select the entries where a mask is true.
@@ -224,6 +225,9 @@ def arrays_in(outputs: Iterable[Variable]) -> list[NDArray]:
     return found
 
 
+type _Terms = tuple[dict[Variable, Variable], dict[Variable, Any]]
+
+
 class Densities(NamedTuple):
     """Log joint density (draw,), and log likelihoods (draw, ...) of the observed variables."""
 
@@ -341,8 +345,17 @@ def density_dataset(
     ).drop_attrs()
 
 
-def _terms(model: pm.Model) -> tuple[dict[Variable, Variable], dict[Variable, Any]]:
+#: Variables and results of `_terms`, which takes longer than an evaluation.
+_TERMS: WeakKeyDictionary[pm.Model, tuple[list[Variable], _Terms]] = WeakKeyDictionary()
+
+
+def _terms(model: pm.Model) -> _Terms:
     """Values of the free variables, and the log density of every variable by its value."""
-    values = {rv: rv.type(name=rv.name) for rv in model.free_RVs}
-    observed = {rv: model.rvs_to_values[rv] for rv in model.observed_RVs}
-    return values, conditional_logp({**values, **observed})
+    variables = [*model.free_RVs, *model.observed_RVs]
+    known, terms = _TERMS.get(model, ([], ({}, {})))
+    if known != variables:
+        values = {rv: rv.type(name=rv.name) for rv in model.free_RVs}
+        observed = {rv: model.rvs_to_values[rv] for rv in model.observed_RVs}
+        terms = values, conditional_logp({**values, **observed})
+        _TERMS[model] = variables, terms
+    return terms

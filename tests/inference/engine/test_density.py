@@ -28,6 +28,16 @@ def test_potentials_are_counted():
     )
 
 
+def test_variables_that_are_added_later_are_counted():
+    with pm.Model() as model:
+        pm.Normal("x")
+    draws = {"x": np.array([0.0, 2.0])}
+    before = log_density(model, draws)
+    with model:
+        pm.Normal("y", model["x"], observed=1.0)
+    np.testing.assert_allclose(log_density(model, draws) - before, stats.norm.logpdf([1.0, -1.0]))
+
+
 def test_missing_variables_are_named():
     with pm.Model() as model:
         pm.Normal("x")

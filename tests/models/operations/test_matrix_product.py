@@ -6,8 +6,9 @@ import pytensor.tensor as pt
 import pytest
 from pytensor.compile.mode import Mode
 from pytensor.graph.replace import vectorize_graph
+from pytensor.graph.traversal import toposort
 
-from kernelzoo.models.operations.arrays import matrix_product
+from kernelzoo.models.operations.arrays import MatrixProduct, matrix_product
 
 PYTHON = Mode(linker="py", optimizer="fast_run")
 rng = np.random.default_rng(0)
@@ -38,17 +39,26 @@ def test_vectors_are_rows_on_the_left_and_columns_on_the_right(left, right):
     np.testing.assert_allclose(product.eval(mode=PYTHON), left @ right, rtol=1e-12)
 
 
-def test_batches_of_matrices():
+@pytest.mark.parametrize(("left", "right"), [(True, False), (False, True), (True, True)])
+def test_batches_of_matrices(left, right):
     a, b = pt.dmatrix(), pt.dmatrix()
+    stacks = {a: np.stack([A, 2 * A**2]) if left else A, b: np.stack([B, B**2]) if right else B}
     batch = vectorize_graph(
-        matrix_product(a, b), {a: pt.as_tensor(np.stack([A, 2 * A])), b: pt.as_tensor(B)}
+        matrix_product(a, b), {core: pt.as_tensor(stack) for core, stack in stacks.items()}
     )
-    np.testing.assert_allclose(batch.eval(mode=PYTHON), [A @ B, 2 * A @ B], rtol=1e-12)
+    np.testing.assert_allclose(batch.eval(mode=PYTHON), np.matmul(*stacks.values()), rtol=1e-12)
 
 
-def test_vectors_are_multiplied_with_each_matrix_of_a_stack():
+def test_batches_of_one_matrix_are_one_product():
+    a, b = pt.dmatrix(), pt.dmatrix()
+    batch = vectorize_graph(matrix_product(a, b), {b: pt.dtensor3()})
+    products = [node for node in toposort([batch]) if isinstance(node.op, MatrixProduct)]
+    assert len(products) == 1
+
+
+def test_vectors_and_matrices_are_multiplied_with_each_matrix_of_a_stack():
     stack = np.stack([A, 2 * A])
-    for left, right in ((A[:, 0], stack), (stack, B[:, 0])):
+    for left, right in ((A[:, 0], stack), (stack, B[:, 0]), (stack, B)):
         product = matrix_product(left, right)
         assert product.type.shape == (left @ right).shape
         np.testing.assert_allclose(product.eval(mode=PYTHON), left @ right, rtol=1e-12)
