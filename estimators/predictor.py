@@ -1,5 +1,6 @@
 """What classifiers and regressors share: kernels, model, engine and result."""
 
+import warnings
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar, Self
@@ -10,7 +11,8 @@ import pymc as pm
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 from xarray import DataArray, Dataset, DataTree, concat
 
-from ..inference import fit, predict, select
+from ..inference import ApproximationWarning, fit, predict, select
+from ..inference.engine.convergence import is_unreliable
 from ..inference.engine.result import check_fitted, check_result
 from ..inference.selection import SCALES, why_no_selection
 from ..models.kernels import inverse_multiquadric
@@ -22,6 +24,7 @@ from ..models.kernels.labels import (
     labels_of,
     listed,
 )
+from ..user_warnings import warn_user
 from ..validation import argument_error, check_undated, check_unmasked
 from .blocks import KernelReader, ids_of
 
@@ -73,27 +76,54 @@ class KernelPredictor(KernelReader):
 
         Warns
         -----
-        ApproximationWarning, KernelWarning
-            As ``kz.fit`` and the model do.
+        KernelWarning
+            As the model does. `weights_` warns of weights that cannot be read, not `fit`.
         """
         log_scores = self._declare(X, y)
         seed = self.random_state
         if isinstance(seed, np.random.RandomState):
             seed = int(seed.randint(np.iinfo(np.int32).max))
-        result = fit(
-            self.model_,
-            self.engine,
-            draws=self.draws,
-            tune=self.tune,
-            chains=self.chains,
-            cores=self.cores,
-            random_seed=seed,
-            **{"progressbar": False} | (self.fit_options or {}),
-        )
+        with warnings.catch_warnings():
+            # Of parameters; an estimator's predictions are usually good all the same.
+            warnings.simplefilter("ignore", ApproximationWarning)
+            result = fit(
+                self.model_,
+                self.engine,
+                draws=self.draws,
+                tune=self.tune,
+                chains=self.chains,
+                cores=self.cores,
+                random_seed=seed,
+                **{"progressbar": False} | (self.fit_options or {}),
+            )
         if log_scores is not None:
             # In the result, which saved estimators keep.
             result["selection"] = DataTree(Dataset({"log_score": log_scores}))
-        return self._accept(result)
+        self.result_ = result
+        return self
+
+    @property
+    def weights_(self) -> Dataset:
+        """Posterior mean and standard deviation of the weights of the kernels.
+
+        Warns
+        -----
+        ApproximationWarning
+            For learned weights of an engine that did not converge, or whose Pareto k-hat is above
+            0.7; the attribute ``unreliable`` says the same.
+        """
+        check_is_fitted(self)
+        weights = weights_of(self.model_, self.result_)
+        described = [self._descriptions.get(name, name) for name in self.kernel_names_]
+        if described != list(self.kernel_names_):
+            weights = weights.assign_coords(description=("kernel", described))
+        if why := weights.attrs.get("unreliable"):
+            warn_user(
+                f"The weights are unreliable, because {why}. Fit with engine='gibbs', or with more "
+                "draws, to read them.",
+                ApproximationWarning,
+            )
+        return weights
 
     @property
     def selection_(self) -> DataArray | None:
@@ -149,7 +179,8 @@ class KernelPredictor(KernelReader):
                 f"{error} The parameters must be those of the estimator that was fitted, too: "
                 f"{cls.__name__}.from_result(result, X, y, **fitted.get_params())."
             ) from error
-        return estimator._accept(result)
+        estimator.result_ = result
+        return estimator
 
     def _declare(self, X: Any, y: Any, order: pd.Index | None = None) -> DataArray | None:
         """Set `model_`, declared on training objects in the order of `X` or of ids.
@@ -212,14 +243,6 @@ class KernelPredictor(KernelReader):
         )
         return options | selection.settings, selection.log_scores
 
-    def _accept(self, result: DataTree) -> Self:
-        self.result_ = result
-        self.weights_ = weights_of(self.model_, result)
-        told = [self._descriptions.get(name, name) for name in self.kernel_names_]
-        if told != list(self.kernel_names_):
-            self.weights_ = self.weights_.assign_coords(description=("kernel", told))
-        return self
-
     @abstractmethod
     def _response(self, y: np.ndarray) -> np.ndarray:
         """Check the response and bring it onto the scale of the model."""
@@ -281,4 +304,10 @@ def weights_of(model: Any, result: DataTree) -> Dataset:
         sd = mean * 0.0
     kept = ("engine", "converged", "pareto_k")
     attributes = {name: result.attrs[name] for name in kept if name in result.attrs}
+    if model.learned:
+        k_hat = float(attributes.get("pareto_k", np.nan))
+        if is_unreliable(k_hat):
+            attributes["unreliable"] = f"the Pareto k-hat of {attributes['engine']} is {k_hat:.2g}"
+        elif attributes.get("converged") == "no":
+            attributes["unreliable"] = f"{attributes['engine']} did not converge"
     return Dataset({"mean": mean, "sd": sd}, attrs=attributes)

@@ -1,6 +1,7 @@
 """Estimators are the models fitted by hand, and work where scikit-learn's do."""
 
 import pickle
+import warnings
 
 import arviz as az
 import numpy as np
@@ -426,9 +427,21 @@ def test_seeds(data, classifier):
     assert np.abs(answers(other, data.new.X) - answers(classifier, data.new.X)).max() > 0
 
 
-def test_warnings_of_engines_pass_through(data):
-    with pytest.warns(kz.ApproximationWarning):
-        KernelProbitClassifier(draws=200, random_state=1).fit(data.train.X, data.train.y)
+def test_weights_that_cannot_be_read_say_so(data):
+    X, y = data.train.X, data.train.y
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", kz.ApproximationWarning)
+        vb = KernelProbitClassifier(draws=200, combination="mean", random_state=1).fit(X, y)
+        known = KernelProbitClassifier(draws=200, combination="fixed", random_state=1).fit(X, y)
+        assert vb.result_.attrs["pareto_k"] > 0.7 < known.result_.attrs["pareto_k"]
+        assert "unreliable" not in known.weights_.attrs
+    with pytest.warns(kz.ApproximationWarning, match="because the Pareto k-hat of VB is"):
+        weights = vb.weights_
+    assert "k-hat of VB" in weights.attrs["unreliable"]
+    short = {"engine": "gibbs", "draws": 4, "tune": 0, "chains": 2}
+    gibbs = clone(vb).set_params(**short).fit(X, y)
+    with pytest.warns(kz.ApproximationWarning, match="because Gibbs did not converge"):
+        gibbs.weights_  # noqa: B018
 
 
 def test_ids_are_in_the_result(classifier, data):
