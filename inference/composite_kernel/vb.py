@@ -53,7 +53,13 @@ from ...models.learned_scale import LearnedScale
 from ...validation import Count, Positive, PositiveOrInf
 from ..engine.engine import Run
 from ..engine.outputs import VariationalOutput
-from ..variational.ascent import FIRST_ROUND, MultistartResult, ascended, multistart_ascent
+from ..variational.ascent import (
+    FIRST_ROUND,
+    FIRST_ROUND_OF_REGRESSION,
+    MultistartResult,
+    ascended,
+    multistart_ascent,
+)
 from ..variational.concentration import check_prior
 from ..variational.factors import BinaryFactor, Gamma, why_not
 from ..variational.simplex import SimplexFactor, warn_of_imprecision
@@ -129,6 +135,7 @@ def fit_composite_kernel(
     numerically singular.
     """
     n_functions, n_kernels = len(model.coords["function"]), len(model.coords["kernel"])
+    classes = isinstance(model, CompositeKernelClassification)
 
     def ascend(data: Data) -> _Ascended:
         result = multistart_ascent(
@@ -141,7 +148,7 @@ def fit_composite_kernel(
             max_iterations=max_iterations,
             tolerance=tolerance,
             remaining=remaining,
-            first_round=FIRST_ROUND,
+            first_round=FIRST_ROUND if classes else FIRST_ROUND_OF_REGRESSION,
             coordinates=COORDINATES,
         )
         if isinstance(result.state.beta, SimplexFactor):
