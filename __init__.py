@@ -56,6 +56,7 @@ from .models import (
     WishartCompletion,
     WishartKernelMixture,
     combinations,
+    composite_function,
     distributions,
     kernels,
 )
@@ -91,6 +92,7 @@ __all__ = [
     "combine_classifiers",
     "compare_engines",
     "completion",
+    "composite_function",
     "datasets",
     "distributions",
     "engines",

@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.preprocessing import StandardScaler
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import QuantileTransformer, StandardScaler
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 from xarray import DataArray
@@ -24,16 +25,20 @@ from ..models.kernels.normalization import NORMALIZATIONS
 from ..models.kernels.stack import PRECISION, precision_of
 from ..validation import (
     argument_error,
-    check_flag,
     check_name,
     check_one_table,
     check_undated,
     check_unmasked,
 )
 
-__all__ = ["KernelBlocks", "KernelReader", "ids_of", "in_blocks"]
+__all__ = ["RANK", "SCALE", "KernelBlocks", "KernelReader", "ids_of", "in_blocks"]
 
 PRECOMPUTED = "precomputed"
+SCALE, RANK = "scale", "rank"
+# Largest number of quantiles that ranks are interpolated between.
+MOST_QUANTILES = 1000
+# Median excess kurtosis of heavy-tailed features; 6 for exponential ones.
+HEAVY = 6.0
 
 #: Tables by the name of their block; a single table without blocks has the name None.
 type Tables = dict[str | None, Any]
@@ -45,19 +50,27 @@ class KernelReader(BaseEstimator):
     kernels: Any
     blocks: Any
     normalize: Any
-    standardize: bool
+    standardize: bool | str
     feature_names_in_: np.ndarray
 
     def _fit_kernels(
-        self, X: Any, order: pd.Index | None = None, kernels: Kernels | None = None
+        self,
+        X: Any,
+        order: pd.Index | None = None,
+        *,
+        kernels: Kernels | None = None,
+        standardize: bool | str | None = None,
     ) -> DataArray | ParametricStack:
         """Choose kernels, scales and widths on the training objects; return their stack.
 
         `order` are the ids of the objects in the order that they get, by default that of `X`;
-        `kernels` replace those of the estimator.
+        `kernels` and `standardize` replace those of the estimator.
         """
         owner = type(self).__name__
-        standardize = check_flag(self.standardize, "standardize", owner)
+        standardize = self.standardize if standardize is None else standardize
+        if standardize not in (True, False, SCALE, RANK):
+            rule = "'scale', 'rank', True (as 'scale') or False"
+            raise argument_error("standardize", owner, rule, repr(standardize))
         tables = self._tables(X, reset=True)
         self._blocks_given = set(tables)
         specification = specified(self.kernels if kernels is None else kernels, [*tables], owner)
@@ -76,7 +89,7 @@ class KernelReader(BaseEstimator):
             objects = objects.with_gram(block, "X" if block is None else block)
         self._scalers = {
             # Arrays, whatever sklearn.set_config says.
-            block: StandardScaler().set_output(transform="default").fit(values)
+            block: _scaler(standardize, values).set_output(transform="default").fit(values)
             for block, values in objects.features.items()
             if standardize and block not in grams
         }
@@ -90,6 +103,15 @@ class KernelReader(BaseEstimator):
             # Kernels in single precision may have a larger asymmetry and smaller eigenvalues.
             stack.attrs[PRECISION] = rounding
         return stack
+
+    def _heavy_tailed(self) -> bool:
+        """Whether scaled features of a block have heavy tails, as those with many zeros do."""
+        for block in self._scalers:
+            table = np.asarray(self._training.features[block])
+            varying = table[:, table.std(axis=0) > 0]
+            if varying.size and np.median((varying**4).mean(axis=0)) - 3 > HEAVY:
+                return True
+        return False
 
     def kernel_stack(self, X: Any) -> DataArray | ParametricStack:
         """Kernels between new objects and the training objects, as ``kz.predict`` takes them.
@@ -187,7 +209,7 @@ class KernelReader(BaseEstimator):
         }
 
     def _scaled(self, objects: Objects) -> Objects:
-        """Return objects whose features have mean 0 and deviation 1 over the training objects."""
+        """Return objects whose features are on the scale of the training objects."""
         scaled = {
             block: scaler.transform(objects.features[block])
             for block, scaler in self._scalers.items()
@@ -228,10 +250,12 @@ class KernelBlocks(
         Normalisation of the kernels that have none of their own; weights are comparable only
         between kernels of one scale. Features of kernels are those of the normalised kernels;
         basis expansions by a function are left as they are.
-    standardize : bool, default=True
+    standardize : {"scale", "rank"} or bool, default="scale"
         Bring each feature to mean 0 and standard deviation 1 over the training objects. Kernels
-        that add features up are otherwise decided by the features of largest scale. Set it to False
-        for features whose scales mean something, such as counts, fingerprints or shares.
+        that add features up are otherwise decided by the features of largest scale. "rank": first
+        replace each value by its rank among the training objects, new ones by interpolation; for
+        features with many zeros or heavy tails. False: for features whose scales mean something,
+        such as counts, fingerprints or shares. True is "scale".
 
     Attributes
     ----------
@@ -281,7 +305,7 @@ class KernelBlocks(
         *,
         blocks: Any = None,
         normalize: Any = "trace",
-        standardize: bool = True,
+        standardize: bool | str = SCALE,
     ):
         self.kernels = kernels
         self.blocks = blocks
@@ -326,6 +350,16 @@ class KernelBlocks(
         """Names of the kernels."""
         check_is_fitted(self)
         return self.kernel_names_
+
+
+def _scaler(standardize: bool | str, values: Any) -> Any:
+    """Return the transformer of the features (N, D) of a block."""
+    if standardize != RANK:
+        return StandardScaler()
+    n_quantiles = min(len(values), MOST_QUANTILES)
+    return make_pipeline(
+        QuantileTransformer(n_quantiles=n_quantiles, subsample=None), StandardScaler()
+    )
 
 
 def specified(kernels: Any, blocks: list[str | None], owner: str) -> Kernels:

@@ -7,7 +7,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
 from ..models import MultinomialProbit
-from .predictor import KernelPredictor
+from .predictor import AUTO, KernelPredictor
 
 __all__ = ["KernelProbitClassifier"]
 
@@ -26,8 +26,11 @@ class KernelProbitClassifier(ClassifierMixin, KernelPredictor):
         Columns of each block, where `X` is one array or frame.
     normalize : {"trace", "unit"} or None, default="trace"
         Normalisation of the kernels that have none of their own.
-    standardize : bool, default=True
-        Bring each feature to mean 0 and standard deviation 1 over the training objects.
+    standardize : {"auto", "scale", "rank"} or bool, default="auto"
+        Bring each feature to mean 0 and standard deviation 1 over the training objects, as it is
+        or, with "rank", by its ranks. "auto": ranks if the features of a block have heavy tails
+        or many zeros (a median excess kurtosis above 6) and ``kz.select`` finds them to predict
+        better; otherwise "scale".
     engine : str or Engine, default="vb"
         As in ``kz.fit``: "vb" for predictions, which it makes in seconds; "gibbs" or "nuts" for
         weights, whose uncertainty VB may understate (`ApproximationWarning` says where).
@@ -60,7 +63,7 @@ class KernelProbitClassifier(ClassifierMixin, KernelPredictor):
         widths chosen for kernels that are named after their block.
     selection_ : DataArray (weights, scale, obs) or None
         Held-out log scores of what was chosen for "auto"; see ``kz.select``. None where nothing
-        was. With the dimension "kernels" first, where these were chosen too.
+        was. With the dimension "features" first, where kernels or ranks were tried too.
     kernel_names_ : ndarray (kernel,)
     n_features_in_ : int
         Number of features of all blocks; of training objects, for precomputed kernels.
@@ -93,7 +96,7 @@ class KernelProbitClassifier(ClassifierMixin, KernelPredictor):
         *,
         blocks: Any = None,
         normalize: Any = "trace",
-        standardize: bool = True,
+        standardize: bool | str = AUTO,
         combination: Any = "auto",
         tau: float = 1.0,
         upsilon: float | str = "auto",

@@ -3,6 +3,7 @@
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -15,7 +16,7 @@ from ..inference import ApproximationWarning, fit, predict, select
 from ..inference.engine.convergence import is_unreliable
 from ..inference.engine.result import check_fitted, check_result
 from ..inference.selection import SCALES, why_no_selection
-from ..models.kernels import inverse_multiquadric
+from ..models.kernels import Kernels, inverse_multiquadric
 from ..models.kernels.labels import (
     aligned,
     as_frame,
@@ -26,14 +27,28 @@ from ..models.kernels.labels import (
 )
 from ..user_warnings import warn_user
 from ..validation import argument_error, check_undated, check_unmasked
-from .blocks import KernelReader, ids_of
+from .blocks import RANK, SCALE, KernelReader, ids_of
 
 __all__ = ["KernelPredictor"]
 
 #: Value of the parameters that `select` chooses.
 AUTO = "auto"
-#: Kernels that classifiers and regressors choose from where none are given.
-DEFAULT_KERNELS = ("gaussian", "inverse_multiquadric")
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """Kernels of some features, what `select` chose for them, and the estimator's attributes."""
+
+    stack: Any
+    options: dict[str, Any]
+    log_scores: DataArray | None
+    fitted: dict[str, Any]
+
+    @property
+    def best(self) -> float:
+        """Mean log score with the best scale and weights."""
+        assert self.log_scores is not None
+        return float(self.log_scores.mean("obs").max())
 
 
 class KernelPredictor(KernelReader):
@@ -191,7 +206,8 @@ class KernelPredictor(KernelReader):
         _check_responses(y, owner)
         # Before X, because it deletes the names of the features.
         checked = validate_data(self, y=y, **self._checks_of_response)
-        stack = self._fit_kernels(X, order)
+        features = SCALE if self.standardize == AUTO else self.standardize
+        stack = self._fit_kernels(X, order, standardize=features)
         objects = self._training.labels
         ids, table = labels_of(y), pd.Series if np.ndim(checked) == 1 else pd.DataFrame
         given = checked if ids is None else table(checked, index=ids)
@@ -203,19 +219,46 @@ class KernelPredictor(KernelReader):
         # Of classifiers, scikit-learn's check has taken the only column of a table.
         if isinstance(y, pd.DataFrame) and response.ndim == 2:
             response = pd.DataFrame(response, index=objects, columns=y.columns.tolist())
-        options, scores = self._chosen(stack, response)
-        if self.kernels is None and scores is not None:
-            other = self._fit_kernels(X, order, inverse_multiquadric("median"))
-            its_options, its_scores = self._chosen(other, response)
-            assert its_scores is not None
-            scores = concat([scores, its_scores], pd.Index(DEFAULT_KERNELS, name="kernels"))
-            first, second = scores.mean("obs").max(("weights", "scale")).to_numpy()
-            if second > first:
-                stack, options = other, its_options
-            else:
-                stack = self._fit_kernels(X, order)
-        self.model_ = type(self)._model(stack, response, **options)
-        return scores
+        best, log_scores = self._candidate(stack, response), None
+        if best.log_scores is not None:
+            best, log_scores = self._better_features(best, X, order, response)
+        vars(self).update(best.fitted)
+        self.model_ = type(self)._model(best.stack, response, **best.options)
+        return log_scores
+
+    def _better_features(
+        self, first: "_Candidate", X: Any, order: pd.Index | None, response: Any
+    ) -> tuple["_Candidate", DataArray]:
+        """Choose kernels and features that are left to us by the log scores of left-out objects.
+
+        Inverse multiquadric kernels replace Gaussian ones if their mean log score is higher, and so
+        do ranks scaled features where these are heavy-tailed.
+        """
+        name, kernels = ("gaussian" if self.kernels is None else "given"), None
+        tried = {name: first}
+
+        def attempt(name: str, kernels: Kernels | None, features: Any) -> "_Candidate":
+            stack = self._fit_kernels(X, order, kernels=kernels, standardize=features)
+            tried[name] = self._candidate(stack, response)
+            return tried[name]
+
+        best, ranked = first, self.standardize == AUTO and self._heavy_tailed()
+        if self.kernels is None:
+            features = SCALE if self.standardize == AUTO else self.standardize
+            other = inverse_multiquadric("median")
+            if (second := attempt("inverse_multiquadric", other, features)).best > best.best:
+                best, name, kernels = second, "inverse_multiquadric", other
+        if ranked:
+            ranks = attempt(f"{name}, rank", kernels, RANK)
+            best = max(best, ranks, key=lambda candidate: candidate.best)
+        if len(tried) == 1:
+            return best, first.log_scores
+        names = pd.Index(list(tried), name="features")
+        return best, concat([each.log_scores for each in tried.values()], names)
+
+    def _candidate(self, stack: Any, response: Any) -> "_Candidate":
+        options, log_scores = self._chosen(stack, response)
+        return _Candidate(stack, options, log_scores, dict(vars(self)))
 
     def _chosen(self, stack: Any, response: Any) -> tuple[dict[str, Any], DataArray | None]:
         """Arguments of the model, "auto" replaced by what predicts left-out objects best.

@@ -10,7 +10,7 @@ from sklearn.utils import Tags
 from ..models import CompositeKernelRegression
 from ..models.kernels.labels import order_of
 from ..validation import check_flag
-from .predictor import KernelPredictor
+from .predictor import AUTO, KernelPredictor
 
 __all__ = ["CompositeKernelRegressor"]
 
@@ -73,7 +73,7 @@ class CompositeKernelRegressor(RegressorMixin, KernelPredictor):
         *,
         blocks: Any = None,
         normalize: Any = "trace",
-        standardize: bool = True,
+        standardize: bool | str = AUTO,
         combination: Any = "auto",
         bias: bool = True,
         sigma: float = 1.0,

@@ -1,6 +1,7 @@
 """The papers' models as PyMC models, with their kernels, combinations and distributions."""
 
 from . import combinations, distributions, kernels
+from .composite_function import composite_function
 from .composite_kernel import CompositeKernelClassification, CompositeKernelRegression
 from .declaration import Declaration
 from .diagonal_wishart_completion import DiagonalWishartCompletion
@@ -33,6 +34,7 @@ __all__ = [
     "WishartCompletion",
     "WishartKernelMixture",
     "combinations",
+    "composite_function",
     "distributions",
     "kernels",
 ]

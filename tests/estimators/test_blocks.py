@@ -218,6 +218,23 @@ def without(frame, value):
 
 
 # Parameters, input of `fit`, and part of the message.
+def test_ranks_are_mean_ranks_of_the_training_objects():
+    train = np.array([[0.0], [0.0], [0.0], [5.0], [9.0]])
+    blocks = KernelBlocks(kz.linear(), standardize="rank", normalize=None)
+    K = blocks.fit_transform(train).values[..., 0]
+    # Zeros are lowest; ranks 0, 0, 0, 3, 4 of 4 steps, standardised.
+    z = np.array([0, 0, 0, 0.75, 1])
+    z = (z - z.mean()) / z.std()
+    np.testing.assert_allclose(K, np.outer(z, z), atol=1e-12)
+    same_order = blocks.fit_transform(train**3).values[..., 0]
+    np.testing.assert_allclose(same_order, K, atol=1e-12)
+    blocks.fit(train)
+    low, high = blocks.transform(np.array([[-7.0], [100.0]])).values[..., 0]
+    np.testing.assert_allclose([low, high], [z[0] * z, z[4] * z], atol=1e-12)
+    constant = KernelBlocks(kz.linear(), standardize="rank", normalize=None)
+    np.testing.assert_allclose(constant.fit_transform(np.ones((4, 1))).values, 0, atol=1e-12)
+
+
 REFUSED = {
     "objects of one block": (
         {},
@@ -283,7 +300,7 @@ REFUSED = {
     "no kernel": ({"kernels": {}}, lambda d: d.X, "at least one block"),
     "normalisation": ({"normalize": "max"}, lambda d: d.X, "'trace', 'unit'"),
     "no normalisation": ({"normalize": False}, lambda d: d.X, "'trace', 'unit'"),
-    "flag": ({"standardize": "no"}, lambda d: d.X, "True or False"),
+    "flag": ({"standardize": "no"}, lambda d: d.X, "'rank', True .as 'scale'. or False"),
     "kernels beside features": (
         {"kernels": kz.gaussian().landmarks(4) | kz.linear()},
         lambda d: d.X,

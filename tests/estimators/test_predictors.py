@@ -564,6 +564,26 @@ def test_rows_without_similarities_are_named_with_who_completes_them(kernels):
         kz.estimators.KernelProbitClassifier(kernels).fit(K, np.arange(9) % 3)
 
 
+@pytest.mark.parametrize("heavy", [True, False])
+def test_ranks_replace_heavy_tailed_features_if_they_predict_better(heavy, monkeypatch):
+    """Counts with many zeros and a few outliers, of which only the order says something."""
+    monkeypatch.setattr(predictor, "SCALES", SCALES)
+    rng = np.random.default_rng(5)
+    y = rng.integers(2, size=60)
+    X = np.exp(2.5 * (rng.normal(size=(60, 4)) + 1.2 * y[:, None]))
+    X = X if heavy else np.log(X)
+    few = {"kernels": kz.gaussian("median"), "draws": 50, "random_state": 1}
+    fitted = KernelProbitClassifier(**few).fit(X, y)
+    if not heavy:
+        assert fitted.selection_.dims == ("weights", "scale", "obs")
+        return
+    scores = fitted.selection_.mean("obs").max(("weights", "scale"))
+    assert scores["features"].values.tolist() == ["given", "given, rank"]
+    assert scores[1] > scores[0]
+    ranked = KernelProbitClassifier(**few, standardize="rank").fit(X, y)
+    np.testing.assert_array_equal(fitted.predict_proba(X + 1), ranked.predict_proba(X + 1))
+
+
 @pytest.mark.parametrize("winner", ["gaussian", "inverse_multiquadric"])
 def test_default_kernels_are_those_that_predict_better(winner, monkeypatch):
     """A straight boundary with noise, and a small ring among objects with long tails."""
@@ -575,14 +595,17 @@ def test_default_kernels_are_those_that_predict_better(winner, monkeypatch):
     else:
         X = np.random.default_rng(1).standard_t(1.5, size=(90, 2))
         y = (np.hypot(*X.T) < 0.7).astype(int)
-    fitted = KernelProbitClassifier(random_state=1, draws=50).fit(X, y)
+    fitted = KernelProbitClassifier(standardize="scale", random_state=1, draws=50).fit(X, y)
     scores = fitted.selection_.mean("obs").max(("weights", "scale"))
-    assert scores["kernels"].values[int(scores.argmax("kernels"))] == winner
+    assert scores["features"].values.tolist()[:2] == ["gaussian", "inverse_multiquadric"]
+    assert scores["features"].values[int(scores[:2].argmax("features"))] == winner
     kernels = getattr(kz.kernels, winner)("median")
-    given = KernelProbitClassifier(kernels, random_state=1, draws=50).fit(X, y)
+    given = KernelProbitClassifier(kernels, standardize="scale", random_state=1, draws=50)
+    given.fit(X, y)
     assert given.selection_.dims == ("weights", "scale", "obs")
     xr.testing.assert_equal(
-        fitted.selection_.sel(kernels=winner, drop=True).drop_attrs(), given.selection_.drop_attrs()
+        fitted.selection_.sel(features=winner, drop=True).drop_attrs(),
+        given.selection_.drop_attrs(),
     )
     np.testing.assert_array_equal(fitted.predict_proba(X[:9]), given.predict_proba(X[:9]))
     known = KernelProbitClassifier(random_state=1, draws=50, upsilon=1.0, combination="mean")

@@ -1,0 +1,113 @@
+"""A function on kernels as a part of a user's own model."""
+
+import numpy as np
+import pandas as pd
+import pymc as pm
+import pytest
+import xarray as xr
+from scipy import stats
+
+import kernelzoo as kz
+from kernelzoo.inference.engine.density import log_density
+
+rng = np.random.default_rng(3)
+IDS = [f"P{i}" for i in range(12)]
+X = pd.DataFrame(rng.normal(size=(12, 2)), IDS, ["lead", "zinc"])
+KERNELS = (kz.gaussian(0.5) | kz.linear()).normalize("trace")
+AGE = rng.normal(size=12)
+VISITS = rng.poisson(2.0, size=12)
+
+
+def poisson(kernels, **options):
+    with pm.Model(coords={"obs": IDS}) as model:
+        age = pm.Data("age", AGE, dims="obs")
+        slope = pm.Normal("slope", 0, 1)
+        h = kz.composite_function("h", kernels, scale=pm.HalfNormal("s", 1), **options)
+        counts = pm.Data("counts", VISITS, dims="obs")
+        pm.Poisson("visits", pm.math.exp(slope * age + h), observed=counts, dims="obs")
+    return model
+
+
+def by_hand(K, slope, s, beta, alpha, prior):
+    h = s * np.tensordot(beta, K, axes=1) @ alpha
+    density = stats.norm.logpdf(slope) + stats.halfnorm.logpdf(s) + prior(beta, alpha)
+    return density + stats.poisson.logpmf(VISITS, np.exp(slope * AGE + h)).sum()
+
+
+def test_density_is_that_of_scipy():
+    model, K = poisson(KERNELS(X)), KERNELS(X).to_numpy()
+    slope, s, beta, alpha = 0.3, 0.7, np.array([0.2, 0.8]), rng.normal(size=12)
+    point = {"slope": slope, "s": s, "h_beta": beta, "h_alpha": alpha}
+
+    def prior(beta, alpha):
+        return stats.dirichlet.logpdf(beta, np.ones(2)) + stats.t(2).logpdf(alpha).sum()
+
+    found = log_density(model, {name: np.asarray(value)[None] for name, value in point.items()})
+    np.testing.assert_allclose(found, by_hand(K, slope, s, beta, alpha, prior), rtol=1e-8)
+
+
+def test_priors_are_pymc_distributions_variables_or_numbers():
+    given = poisson(KERNELS(X), weights=[0.5, 0.5], coefficients=pm.Normal.dist(0, 2, shape=12))
+    assert {rv.name for rv in given.free_RVs} == {"slope", "s", "h_alpha"}
+    slope, s, alpha = 0.3, 0.7, rng.normal(size=12)
+    found = log_density(
+        given, {"slope": np.array([slope]), "s": np.array([s]), "h_alpha": alpha[None]}
+    )
+
+    def prior(beta, alpha):
+        return stats.norm(0, 2).logpdf(alpha).sum()
+
+    K = KERNELS(X).to_numpy()
+    expected = by_hand(K, slope, s, np.array([0.5, 0.5]), alpha, prior)
+    np.testing.assert_allclose(found, expected, rtol=1e-8)
+    with pm.Model() as model:
+        beta = pm.Dirichlet("own", [3.0, 1.0])
+        kz.composite_function("f", KERNELS(X), weights=beta)
+        kz.composite_function("g", KERNELS(X), weights=beta / 2)
+    assert {rv.name for rv in model.free_RVs} == {"own", "f_alpha", "g_alpha"}
+
+
+def test_labelled_kernels_are_aligned_and_others_refused():
+    reversed_columns = KERNELS(X).to_numpy()[:, :, ::-1]
+    model = poisson(KERNELS(X.iloc[::-1]))
+    np.testing.assert_allclose(model["h_K"].get_value(), reversed_columns, rtol=1e-12)
+    assert poisson(KERNELS(X).to_numpy())["h_K"].get_value().shape == (2, 12, 12)
+    with pytest.raises(ValueError, match=r"objects of the model\. Got 11 rows for 12 objects"):
+        poisson(KERNELS(X.iloc[:11]))
+    with pytest.raises(ValueError, match=r"by their ids\. Got the unknown 'Q'; none for 'P0'"):
+        poisson(KERNELS(X.rename({"P0": "Q"})))
+    with pytest.raises(ValueError, match=r"without parameters to learn\. Got ParametricStack"):
+        poisson(kz.gaussian(kz.kernels.Theta())(X))
+
+
+def test_outputs_have_coefficients_each():
+    with pm.Model(coords={"class": ["a", "b", "c"]}) as model:
+        f = kz.composite_function("f", KERNELS(X), outputs="class")
+        kz.distributions.CategoricalProbit("t", f, observed=np.arange(12) % 3, dims="obs")
+    draws = pm.draw([model["f"], model["f_beta"], model["f_alpha"]], random_seed=1)
+    np.testing.assert_allclose(
+        draws[0], np.tensordot(draws[1], KERNELS(X).to_numpy(), axes=1) @ draws[2].T, rtol=1e-10
+    )
+    assert model.named_vars_to_dims["f"] == ("obs", "class")
+
+
+def test_engines_of_papers_refuse_it_and_new_objects_are_predicted():
+    model = poisson(KERNELS(X))
+    applies = kz.engines(model).frame["applies"]
+    assert applies["VB"] == applies["Gibbs"] == "no" != applies["NUTS"]
+    result = kz.fit(model, "laplace", draws=50, random_seed=1, progressbar=False)
+    new = X.iloc[:3].set_axis(list("abc")) + 0.1
+    with model:
+        data = {"h_K": KERNELS(new, X).values, "age": np.zeros(3), "counts": np.zeros(3, int)}
+        pm.set_data(data, coords={"obs": list("abc")})
+        found = pm.sample_posterior_predictive(
+            result, var_names=["h"], progressbar=False, random_seed=1
+        )["posterior_predictive"]["h"]
+    draws = result["posterior"].to_dataset()
+    composite = xr.dot(draws["h_beta"], KERNELS(new, X).rename(kernel="h_kernel", basis="h_basis"))
+    expected = draws["s"] * xr.dot(composite, draws["h_alpha"], dim="h_basis")
+    np.testing.assert_allclose(
+        found.transpose("chain", "draw", "obs"),
+        expected.transpose("chain", "draw", "obs"),
+        rtol=1e-8,
+    )
