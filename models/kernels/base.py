@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from pymc.pytensorf import rvs_in_graph
 from scipy.spatial.distance import cdist, pdist
 
+from ...user_warnings import warn_user
 from ...validation import (
     argument_error,
     check_finite,
@@ -24,6 +25,7 @@ from ...validation import (
     number_or_nan,
 )
 from .rows import Rows, is_dask
+from .warnings import KernelWarning
 
 #: Error of a kernel up to which squared distances may be computed from squares.
 LOST = 1e-6
@@ -179,19 +181,27 @@ class InverseMultiquadric(_Radial):
 
 
 def median_of_squared_distances(X: Rows, owner: str) -> float:
-    """Median of ||x_i - x_j||^2 over pairs of training objects; O(min(N, 1000)^2 D)."""
+    """Median of ||x_i - x_j||^2 over pairs of training objects; O(min(N, 1000)^2 D).
+
+    If most pairs are equal, as in a column of zeros with a few counts, it is that of the others.
+    """
     if len(X) > MOST_OBJECTS:
         chosen = np.random.default_rng(0).choice(len(X), MOST_OBJECTS, replace=False)
         # In the order of their bytes, arrays have the same sample whatever the order of the rows.
         X = X[np.sort(chosen)] if is_dask(X) else X[_order_of_bytes(X)[chosen]]
     X = np.asarray(X)
-    median = float(np.median(pdist(X, "sqeuclidean"))) if len(X) > 1 else 0.0
-    if not median > 0:
-        rule = (
-            "of training objects most of whose pairs differ, since the width is their median "
-            "distance (or give the width as a number)"
+    squares = pdist(X, "sqeuclidean")
+    if not squares.any():
+        rule = "of training objects that differ (or give the width as a number)"
+        raise argument_error("X", owner, rule, f"{len(X)} objects without a difference")
+    median = float(np.median(squares))
+    if median == 0:
+        warn_user(
+            f"Most pairs of training objects are equal: the width of {owner} is the median "
+            "distance of the other pairs.",
+            KernelWarning,
         )
-        raise argument_error("X", owner, rule, f"{len(X)} objects with a median distance of 0")
+        median = float(np.median(squares[squares > 0]))
     if not np.isfinite(median):
         got = f"entries up to {float(np.abs(X).max()):.3g} in size"
         rule = "small enough that squares do not overflow: standardise the features"

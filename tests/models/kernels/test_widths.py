@@ -9,6 +9,7 @@ from sklearn.metrics.pairwise import rbf_kernel
 
 from kernelzoo.models import MultinomialProbit
 from kernelzoo.models.kernels import (
+    KernelWarning,
     as_stack,
     gaussian,
     inverse_multiquadric,
@@ -106,13 +107,21 @@ def test_kernels_of_new_objects_alone_are_refused():
     [
         (lambda: gaussian("medain"), "'gamma' argument of gaussian .*'median'.*nearest"),
         (lambda: gaussian(-1.0), "'gamma' argument of gaussian .*above 0"),
-        (lambda: gaussian("median")(np.ones((4, 2))), "most of whose pairs differ.* 4 objects"),
-        (lambda: gaussian("median")(X[:1]), "most of whose pairs differ.* 1 objects"),
+        (lambda: gaussian("median")(np.ones((4, 2))), "objects that differ.* 4 objects"),
+        (lambda: gaussian("median")(X[:1]), "objects that differ.* 1 objects"),
     ],
 )
 def test_bad_widths_are_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_columns_of_zeros_take_the_distances_of_pairs_that_differ():
+    counts = np.r_[np.zeros(9), 1.0, 4.0][:, None]
+    with pytest.warns(KernelWarning, match=r"gaussian\('median'\) is the median distance"):
+        K = gaussian("median")(counts).values[0]
+    # Nine squared distances of 1, nine of 16, one of 9.
+    np.testing.assert_allclose(K, np.exp(-0.5 * (counts - counts.T) ** 2 / 9), rtol=1e-12)
 
 
 def test_models_take_kernels_of_a_chosen_width():
