@@ -55,7 +55,6 @@ from ..engine.engine import Run
 from ..engine.outputs import VariationalOutput
 from ..variational.ascent import (
     FIRST_ROUND,
-    FIRST_ROUND_OF_REGRESSION,
     MultistartResult,
     ascended,
     multistart_ascent,
@@ -148,7 +147,7 @@ def fit_composite_kernel(
             max_iterations=max_iterations,
             tolerance=tolerance,
             remaining=remaining,
-            first_round=FIRST_ROUND if classes else FIRST_ROUND_OF_REGRESSION,
+            first_round=FIRST_ROUND["classification" if classes else "regression"],
             coordinates=COORDINATES,
         )
         if isinstance(result.state.beta, SimplexFactor):

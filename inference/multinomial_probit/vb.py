@@ -111,7 +111,7 @@ def fit_multinomial_probit(
         max_iterations=max_iterations,
         tolerance=tolerance,
         remaining=remaining,
-        first_round=FIRST_ROUND,
+        first_round=FIRST_ROUND["probit"],
         # With exponents or kernel parameters, an accelerated ascent ends at lower maxima.
         coordinates=None if data.known is None else COORDINATES,
     )

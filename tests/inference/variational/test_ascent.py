@@ -15,7 +15,6 @@ from kernelzoo.inference.multinomial_probit import vb as multinomial_probit
 from kernelzoo.inference.multinomial_probit.vb import fit_multinomial_probit
 from kernelzoo.inference.variational.ascent import (
     FIRST_ROUND,
-    FIRST_ROUND_OF_REGRESSION,
     Ascent,
     multistart_ascent,
 )
@@ -189,15 +188,15 @@ def test_only_the_default_starts_compete(n_kernels, settings, competing):
 
 
 @pytest.mark.parametrize(
-    ("module", "name", "model"),
+    ("module", "name", "model", "kind"),
     [
-        (multinomial_probit, "fit_multinomial_probit", MultinomialProbit),
-        (composite_kernel, "fit_composite_kernel", CompositeKernelClassification),
-        (composite_kernel, "fit_composite_kernel", CompositeKernelRegression),
+        (multinomial_probit, "fit_multinomial_probit", MultinomialProbit, "probit"),
+        (composite_kernel, "fit_composite_kernel", CompositeKernelClassification, "classification"),
+        (composite_kernel, "fit_composite_kernel", CompositeKernelRegression, "regression"),
     ],
 )
 @pytest.mark.parametrize("n_kernels", [10, 100])
-def test_many_kernels_take_few_iterations(module, name, model, n_kernels, monkeypatch):
+def test_many_kernels_take_few_iterations(module, name, model, kind, n_kernels, monkeypatch):
     """Bug: 100 kernels of 24 objects took 100 iterations to choose 8 starts, and then 8 fits."""
     iterations = 0
 
@@ -208,10 +207,7 @@ def test_many_kernels_take_few_iterations(module, name, model, n_kernels, monkey
         return state(-500 - 100 * 0.5**position, position)
 
     def counted(starts_at, update, run, n_kernels, *, coordinates, **settings):
-        of_regression = model is kz.CompositeKernelRegression
-        assert settings["first_round"] == (
-            FIRST_ROUND_OF_REGRESSION if of_regression else FIRST_ROUND
-        )
+        assert settings["first_round"] == FIRST_ROUND[kind]
         multistart_ascent([lambda _: state(-np.inf)], climb, run, n_kernels, **settings)
         raise InterruptedError
 
