@@ -40,7 +40,7 @@ def composite_function(
     ----------
     name : str
         Name f of the function. The data are ``{name}_K``, the weights ``{name}_beta``, the
-        coefficients ``{name}_alpha``.
+        coefficients ``{name}_alpha``, a scale with a prior ``{name}_scale``.
     kernels : dict, sequence, array or DataArray (kernel, obs, basis)
         Kernels of the training objects, as `CompositeKernelRegression` takes them. If the model has
         the coordinate "obs", their ids must be the same; labelled kernels are brought into its
@@ -51,8 +51,8 @@ def composite_function(
     coefficients : PyMC distribution or variable (basis,) or (output, basis), optional
         Prior of alpha. Default: Student's t with 2 degrees of freedom, the prior of
         `CompositeKernelRegression` with its precisions integrated out.
-    scale : float or variable, default=1
-        Scale s of the function, such as ``pm.HalfNormal("s", 2)``.
+    scale : float, PyMC distribution or variable, default=1
+        Scale s of the function, such as ``pm.HalfNormal.dist(2)``.
     outputs : str, optional
         Dimension of the model along which the function has an output each, such as classes.
 
@@ -76,7 +76,7 @@ def composite_function(
     >>> with pm.Model(coords={"obs": X_train.index}) as own:
     ...     ash = pm.Data("ash", X_train["ash"], dims="obs")
     ...     observed = pm.Data("observed", response, dims="obs")
-    ...     h = kz.composite_function("h", kernels(X_train), scale=pm.HalfNormal("s", 1))
+    ...     h = kz.composite_function("h", kernels(X_train), scale=pm.HalfNormal.dist(1))
     ...     mean = pm.Normal("intercept") + pm.Normal("slope") * ash + h
     ...     pm.StudentT("t", nu=4, mu=mean, sigma=pm.HalfNormal("sigma"), observed=observed)
     >>> fitted = kz.fit(own, "nuts", draws=50, tune=50, chains=2, random_seed=1)
@@ -111,7 +111,8 @@ def composite_function(
         f = matrix_product(weighted_sum(K, beta), alpha.T)
     else:
         f = (beta[:, None] * matrix_product(K, alpha)).sum(0)
-    return pm.Deterministic(name, scale * f, dims=("obs", outputs) if outputs else ("obs",))
+    s = _declared(model, f"{name}_scale", scale)
+    return pm.Deterministic(name, s * f, dims=("obs", outputs) if outputs else ("obs",))
 
 
 def _in_order_of(model: pm.Model, stack: DataArray, owner: str) -> DataArray:
@@ -129,7 +130,7 @@ def _in_order_of(model: pm.Model, stack: DataArray, owner: str) -> DataArray:
 
 
 def _declared(model: pm.Model, name: str, prior: Any, *dims: str) -> Any:
-    """Variable of a prior without a name; variables of the model and arrays as they are."""
+    """Variable of a prior without a name; variables of the model and numbers as they are."""
     node = getattr(prior, "owner", None)
     if node is None or prior in model.basic_RVs:
         return np.asarray(prior, dtype=float) if node is None else prior

@@ -64,7 +64,11 @@ def test_priors_are_pymc_distributions_variables_or_numbers():
         beta = pm.Dirichlet("own", [3.0, 1.0])
         kz.composite_function("f", KERNELS(X), weights=beta)
         kz.composite_function("g", KERNELS(X), weights=beta / 2)
-    assert {rv.name for rv in model.free_RVs} == {"own", "f_alpha", "g_alpha"}
+        kz.composite_function("h", KERNELS(X), weights=beta, scale=pm.HalfNormal.dist(3))
+    names = {"own", "f_alpha", "g_alpha", "h_alpha", "h_scale"}
+    assert {rv.name for rv in model.free_RVs} == names
+    scales = pm.draw(model["h_scale"], 2000, random_seed=1)
+    np.testing.assert_allclose(scales.mean(), 3 * np.sqrt(2 / np.pi), rtol=0.1)
 
 
 def test_labelled_kernels_are_aligned_and_others_refused():
