@@ -31,7 +31,12 @@ type CompositeKernelModel = CompositeKernelRegression | CompositeKernelClassific
 
 def _joined(posterior: Dataset, name: str) -> NDArray:
     """Draws (sample, ...) of a variable, chains joined."""
-    return posterior[name].stack(sample=("chain", "draw")).transpose("sample", ...).to_numpy()
+    return (
+        posterior[name]
+        .stack(sample=("chain", "draw"), create_index=False)
+        .transpose("sample", ...)
+        .to_numpy()
+    )
 
 
 def _design_of_new_objects(model: CompositeKernelModel, kernels_new: Any) -> xr.DataArray:

@@ -38,7 +38,7 @@ class _Draws(NamedTuple):
     @classmethod
     def of(cls, posterior: Dataset, known_weights: NDArray | None) -> Self:
         """Draws of a posterior, with chains joined."""
-        joined = posterior.stack(sample=("chain", "draw"))
+        joined = posterior.stack(sample=("chain", "draw"), create_index=False)
         W = joined["W"].transpose("sample", "class", "basis").values
         if known_weights is None:
             beta = joined["beta"].transpose("sample", "kernel").values
