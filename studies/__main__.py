@@ -15,8 +15,6 @@ from rich.console import Console
 
 from . import (
     damoulas2009,
-    damoulas2009_mfeat,
-    damoulas2009_protein,
     damoulas2009_synthetic,
     demo,
     girolami2005,
@@ -27,8 +25,6 @@ from . import (
     zhang_mixture_weights,
 )
 from .study import Report, Study, run_study
-
-__all__ = ["STUDIES", "main", "reproduce"]
 
 #: Functions that make the studies; some look for data files.
 STUDIES: dict[str, Callable[[], Study]] = {
@@ -44,13 +40,11 @@ STUDIES: dict[str, Callable[[], Study]] = {
     "girolami2005-figure3": girolami2005.figure_3,
     "girolami2005-coverage": girolami2005_coverage.coverage_study,
     "damoulas2009-table2": damoulas2009.table_2,
-    "damoulas2009-mfeat": damoulas2009_mfeat.table_7,
-    "damoulas2009-mfeat-gibbs": damoulas2009_mfeat.table_6,
+    "damoulas2009-mfeat": damoulas2009.table_7,
+    "damoulas2009-mfeat-gibbs": damoulas2009.table_6,
     "damoulas2009-synthetic": damoulas2009_synthetic.study,
-    "damoulas2009-protein": damoulas2009_protein.tables_8_to_10,
-    "damoulas2009-protein-raw": partial(
-        damoulas2009_protein.tables_8_to_10, damoulas2009_protein.RAW
-    ),
+    "damoulas2009-protein": damoulas2009.tables_8_to_10,
+    "damoulas2009-protein-raw": partial(damoulas2009.tables_8_to_10, damoulas2009.RAW),
     "kato-figure2": kato_mkmc.figure_2,
     "kato-figure3": kato_mkmc.figure_3,
     "kato-figure4": kato_mkmc.figure_4,

@@ -32,7 +32,7 @@ from kernelzoo.inference import predict
 from kernelzoo.inference.engine import with_group
 from kernelzoo.models.kernels import as_stack
 
-from .damoulas2009_classifiers import PRIOR, fitted
+from .damoulas2009 import PRIOR, fitted
 from .study import Study, Task, described
 
 #: Regressors (class, feature) of the first set.
