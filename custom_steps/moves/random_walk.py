@@ -10,17 +10,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = [
-    "TARGET_JOINT",
-    "TARGET_SINGLE",
-    "WalkTuning",
-    "adapt_walk",
-    "gain",
-    "initial_walk_tuning",
-    "shape_factor",
-    "walk",
-]
-
 # Target acceptance probabilities for joint proposals of several coordinates, and for one
 # coordinate.
 TARGET_JOINT = 0.3
@@ -30,24 +19,19 @@ _HEAD_START = 10
 
 
 class WalkTuning(NamedTuple):
-    """Proposal: a scaled normal with the chain's covariance."""
+    """Proposal: a scaled normal with the chain's covariance; no mean before the first position."""
 
     updates: int
     log_scale: float
-    mean: np.ndarray
+    mean: np.ndarray | None
     covariance: np.ndarray
     factor: np.ndarray
 
 
-def initial_walk_tuning(n_coordinates: int) -> WalkTuning:
-    """Proposal before the first move: independent steps of total size one half."""
-    return WalkTuning(
-        updates=0,
-        log_scale=float(np.log(0.5 / np.sqrt(n_coordinates))),
-        mean=np.zeros(n_coordinates),
-        covariance=np.eye(n_coordinates),
-        factor=np.eye(n_coordinates),
-    )
+def initial_walk_tuning(covariance: np.ndarray, mean: np.ndarray | None = None) -> WalkTuning:
+    """Proposal before the first move: steps of total size one half."""
+    log_scale = float(np.log(0.5 / np.sqrt(len(covariance))))
+    return WalkTuning(0, log_scale, mean, covariance, shape_factor(covariance))
 
 
 def walk(
@@ -57,31 +41,9 @@ def walk(
     rng: np.random.Generator,
     moves: int,
 ) -> tuple[np.ndarray, float]:
-    """Make random-walk Metropolis moves of all coordinates at once.
+    """Make random-walk Metropolis moves of all coordinates at once; also give the mean acceptance.
 
-    Parameters
-    ----------
-    x : ndarray of shape (d,)
-        Position; not modified.
-    log_density : callable
-        Log density of the coordinates, up to a constant; NaN counts as minus infinity.
-    tuning : WalkTuning
-        Proposal.
-    rng : numpy.random.Generator
-        Source of randomness.
-    moves : int
-        Number of moves.
-
-    Returns
-    -------
-    x : ndarray of shape (d,)
-        New position.
-    acceptance : float
-        Mean acceptance probability; NaN for no moves.
-
-    Notes
-    -----
-    Cost: `moves` + 1 evaluations.
+    A log density of NaN counts as minus infinity. Cost: `moves` + 1 evaluations.
     """
     if not moves:
         return x, np.nan
@@ -101,21 +63,20 @@ def walk(
     return x, acceptance / moves
 
 
-def adapt_walk(tuning: WalkTuning, x: np.ndarray, acceptance: float) -> WalkTuning:
+def adapt_walk(tuning: WalkTuning, x: np.ndarray, acceptance: float, target: float) -> WalkTuning:
     """Update the proposal after moves that ended at x; only while the chain tunes.
 
     The scale moves towards its acceptance target, and the shape follows the chain's covariance
     (Andrieu & Thoms 2008, A tutorial on adaptive MCMC, algorithm 4).
     """
     step = gain(tuning.updates)
-    deviation = x - tuning.mean if tuning.updates else np.zeros_like(x)
-    mean = tuning.mean + step * deviation if tuning.updates else x
+    mean = x if tuning.mean is None else tuning.mean
+    deviation = x - mean
     covariance = tuning.covariance + step * (np.outer(deviation, deviation) - tuning.covariance)
-    target = TARGET_SINGLE if len(x) == 1 else TARGET_JOINT
     return WalkTuning(
         updates=tuning.updates + 1,
         log_scale=tuning.log_scale + step * (acceptance - target),
-        mean=mean,
+        mean=mean + step * deviation,
         covariance=covariance,
         factor=shape_factor(covariance),
     )

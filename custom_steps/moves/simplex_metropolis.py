@@ -16,17 +16,15 @@ import numpy as np
 from scipy.special import gammaln
 
 from ...models.combinations.sums import SMALLEST
-from .random_walk import TARGET_JOINT, TARGET_SINGLE, gain, shape_factor
-
-
-class WeightTuning(NamedTuple):
-    """Proposal of the weights: a scaled normal in log-ratio coordinates, S - 1 of them."""
-
-    updates: int
-    log_scale: float
-    mean: np.ndarray
-    covariance: np.ndarray
-    factor: np.ndarray
+from .random_walk import (
+    TARGET_JOINT,
+    TARGET_SINGLE,
+    WalkTuning,
+    adapt_walk,
+    gain,
+    initial_walk_tuning,
+    walk,
+)
 
 
 class ConcentrationTuning(NamedTuple):
@@ -36,21 +34,14 @@ class ConcentrationTuning(NamedTuple):
     log_steps: np.ndarray
 
 
-def initial_weight_tuning(n_kernels: int) -> WeightTuning:
-    """Proposal before the first move, for `n_kernels` >= 2 weights.
+def initial_weight_tuning(n_kernels: int) -> WalkTuning:
+    """Proposal of log-ratios before the first move, for `n_kernels` >= 2 weights.
 
     The covariance is symmetric in the weights: that of log-ratios to the last weight for
     independent log weights.
     """
     d = n_kernels - 1
-    covariance = np.eye(d) + np.ones((d, d))
-    return WeightTuning(
-        updates=0,
-        log_scale=float(np.log(0.5 / np.sqrt(d))),
-        mean=np.zeros(d),
-        covariance=covariance,
-        factor=shape_factor(covariance),
-    )
+    return initial_walk_tuning(np.eye(d) + np.ones((d, d)), mean=np.zeros(d))
 
 
 def initial_concentration_tuning(n_kernels: int) -> ConcentrationTuning:
@@ -83,19 +74,8 @@ def weights_likelihood(
 ) -> Callable[[np.ndarray], float]:
     """Log likelihood of weights given the regressors, up to a constant: a quadratic form.
 
-    Parameters
-    ----------
-    partial : ndarray of shape (S, n)
-        Functions f_s of each kernel; the model's is sum_s beta_s f_s.
-    linear : ndarray of shape (n,)
-        Linear terms: responses times their precisions.
-    w : ndarray of shape (n,) or float, default=1
-        Precisions of the responses.
-
-    Returns
-    -------
-    callable (beta) -> float
-        A function that costs O(S^2) a call; making it costs O(S^2 n).
+    `partial` (S, n) are the functions f_s of each kernel; the model's is sum_s beta_s f_s. `linear`
+    (n,) are responses times their precisions w. Cost O(S^2 n), and O(S^2) per call of the result.
     """
     quadratic, slope = (w * partial) @ partial.T, partial @ linear
     return lambda beta: float(beta @ slope - 0.5 * (beta @ quadratic @ beta))
@@ -105,56 +85,37 @@ def update_weights(
     beta: np.ndarray,
     rho: np.ndarray,
     log_likelihood: Callable[[np.ndarray], float],
-    tuning: WeightTuning,
+    tuning: WalkTuning,
     rng: np.random.Generator,
     moves: int,
 ) -> tuple[np.ndarray, float]:
-    """Move beta given rho by random-walk Metropolis in log-ratio coordinates.
+    """Move beta (S,) given rho by random-walk Metropolis in log-ratio coordinates.
 
-    Parameters
-    ----------
-    beta, rho : ndarray of shape (S,)
-        Current weights and concentrations.
-    log_likelihood : callable
-        Log-likelihood of the weights, up to a constant.
-    tuning : WeightTuning
-        Proposal.
-    rng : numpy.random.Generator
-        Source of randomness.
-    moves : int
-        Number of Metropolis moves.
-
-    Returns
-    -------
-    beta : ndarray of shape (S,)
-        New weights, a new array.
-    acceptance : float
-        Mean acceptance probability of the moves.
-
-    Notes
-    -----
-    Source: damoulas2009, appendix A, ratio A(beta, beta*), with the Jacobian of the log-ratios.
-    Weights below 1e-300 are outside the support. Cost: `moves` + 1 evaluations of the likelihood.
+    Also returns the mean acceptance probability. Source: damoulas2009, appendix A, ratio A(beta,
+    beta*), with the Jacobian of the log-ratios. Weights below 1e-300 are outside the support. Cost:
+    `moves` + 1 evaluations of the likelihood.
     """
+
+    def log_density(ratios: np.ndarray) -> float:
+        log_beta = _log_weights(ratios)
+        if log_beta.min() < np.log(SMALLEST):
+            return -np.inf
+        return log_likelihood(np.exp(log_beta)) + log_weights_density(log_beta, rho)
+
+    ratios, acceptance = walk(_log_ratios(beta), log_density, tuning, rng, moves)
+    return np.exp(_log_weights(ratios)), acceptance
+
+
+def _log_ratios(beta: np.ndarray) -> np.ndarray:
+    """Logarithms (S - 1,) of the ratios of weights to the last one."""
     log_beta = np.log(np.maximum(beta, SMALLEST))
-    beta = np.exp(log_beta)
-    current = log_likelihood(beta) + log_weights_density(log_beta, rho)
-    jumps = np.exp(tuning.log_scale) * rng.standard_normal((moves, len(rho) - 1)) @ tuning.factor.T
-    thresholds = -rng.standard_exponential(moves)
-    acceptance = 0.0
-    for jump, threshold in zip(jumps, thresholds, strict=True):
-        proposed_log = log_beta.copy()
-        proposed_log[:-1] += jump
-        proposed_log -= np.logaddexp.reduce(proposed_log)
-        if proposed_log.min() < np.log(SMALLEST):
-            continue
-        proposed_beta = np.exp(proposed_log)
-        proposed = log_likelihood(proposed_beta) + log_weights_density(proposed_log, rho)
-        log_ratio = proposed - current
-        acceptance += np.exp(min(log_ratio, 0.0))
-        if threshold < log_ratio:
-            beta, log_beta, current = proposed_beta, proposed_log, proposed
-    return beta, float(acceptance / moves)
+    return log_beta[:-1] - log_beta[-1]
+
+
+def _log_weights(ratios: np.ndarray) -> np.ndarray:
+    """Logarithms (S,) of the weights with these log-ratios."""
+    ratios = np.append(ratios, 0.0)
+    return ratios - np.logaddexp.reduce(ratios)
 
 
 def update_concentrations(
@@ -166,35 +127,12 @@ def update_concentrations(
     rng: np.random.Generator,
     moves: int,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Move log rho given beta by Metropolis, all coordinates at once.
+    """Move log rho (S,) given beta by Metropolis, all coordinates at once.
 
-    A Dirichlet vector is g / sum g with independent g_s ~ Gamma(rho_s, 1), and the sum is
-    independent of beta. Given a redrawn sum, Gamma(sum rho, 1), the rho_s are independent, so that
-    each has its own proposal and acceptance.
-
-    Parameters
-    ----------
-    rho, beta : ndarray of shape (S,)
-        Current concentrations and weights.
-    mu, lam : float
-        Shape and rate of the concentrations' Gamma prior.
-    tuning : ConcentrationTuning
-        Proposal.
-    rng : numpy.random.Generator
-        Source of randomness.
-    moves : int
-        Number of moves, all with the same redrawn sum.
-
-    Returns
-    -------
-    rho : ndarray of shape (S,)
-        New concentrations, a new array.
-    acceptance : ndarray of shape (S,)
-        Mean acceptance probabilities.
-
-    Notes
-    -----
-    Target: damoulas2009, appendix A, ratio A(rho, rho*).  Cost O(S) a move.
+    The prior is Gamma(mu, rate lam). A Dirichlet vector is g / sum g with independent g_s ~
+    Gamma(rho_s, 1), and the sum is independent of beta. Given a redrawn sum, Gamma(sum rho, 1), the
+    rho_s are independent, so that each has its own proposal and acceptance. Target: damoulas2009,
+    appendix A, ratio A(rho, rho*). Cost O(S) per move.
     """
     log_rho = np.log(rho)
     log_beta = np.log(np.maximum(beta, SMALLEST))
@@ -214,23 +152,9 @@ def update_concentrations(
     return np.exp(log_rho), acceptance / moves
 
 
-def adapt_weights(tuning: WeightTuning, beta: np.ndarray, acceptance: float) -> WeightTuning:
-    """Update the proposal after a sweep that ended at beta; only while the chain tunes.
-
-    The scale moves towards its acceptance target, and the shape follows the chain's covariance in
-    log-ratio coordinates (Andrieu & Thoms 2008, A tutorial on adaptive MCMC, algorithm 4).
-    """
-    step = gain(tuning.updates)
-    log_beta = np.log(np.maximum(beta, SMALLEST))
-    deviation = log_beta[:-1] - log_beta[-1] - tuning.mean
-    covariance = tuning.covariance + step * (np.outer(deviation, deviation) - tuning.covariance)
-    return WeightTuning(
-        updates=tuning.updates + 1,
-        log_scale=tuning.log_scale + step * (acceptance - TARGET_JOINT),
-        mean=tuning.mean + step * deviation,
-        covariance=covariance,
-        factor=shape_factor(covariance),
-    )
+def adapt_weights(tuning: WalkTuning, beta: np.ndarray, acceptance: float) -> WalkTuning:
+    """Update the proposal after a sweep that ended at beta; only while the chain tunes."""
+    return adapt_walk(tuning, _log_ratios(beta), acceptance, TARGET_JOINT)
 
 
 def adapt_concentrations(

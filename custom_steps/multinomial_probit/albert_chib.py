@@ -11,9 +11,6 @@ from ...validation import Count, CountOrZero, argument_error, check_arguments
 from ..block import GibbsBlock, Names, Shared, declared
 from .sweep import MOVES, Moves, Tuning, adapt, initial_tuning, sweep
 
-__all__ = ["AlbertChib"]
-
-
 # Number of first tuning sweeps that keep a binary selection. The regressors start at zero, so the
 # utilities are noise at first, which favours the kernel of least effect; once the utilities agree
 # with a selection, the chain hardly ever leaves it.
@@ -25,7 +22,8 @@ class AlbertChib(GibbsBlock):
 
     A sweep redraws W and the other variables in `vars`. The latent utilities are drawn anew in each
     sweep and not recorded. Kernels and labels are read at construction: make a new step after
-    ``pm.set_data``, which must not change the features of kernels with parameters.
+    ``pm.set_data``, which must not change the features of kernels with parameters. TypeError and
+    ValueError for other models, variables and settings.
 
     Parameters
     ----------
@@ -46,14 +44,6 @@ class AlbertChib(GibbsBlock):
         compare several chains, and VB. The first 100 tuning sweeps keep the selection.
     **shared
         model, rng and blocked: see `GibbsBlock`.
-
-    Raises
-    ------
-    TypeError
-        When the model is not a `MultinomialProbit`, or its combination rule is not registered.
-    ValueError
-        When `vars` lacks a required variable, for settings out of range, and for features that
-        ``pm.set_data`` has changed.
 
     Notes
     -----
