@@ -65,7 +65,8 @@ type Recipe = Mapping[str, Any]
 
 SETTINGS = RECIPES["damoulas2009"]
 PRIOR, ALGORITHM = SETTINGS["prior"], SETTINGS["algorithm"]
-RECIPE = {"engine": "VB", "prior": PRIOR, "algorithm": ALGORITHM, "sampling": {"draws": 200}}
+VB = {"engine": "VB", "prior": PRIOR}
+RECIPE = VB | {"algorithm": ALGORITHM, "sampling": {"draws": 200}}
 #: Names of the rules for classifiers and for kernels, by the paper's.
 RULES, COMBINATIONS = SETTINGS["rules"], SETTINGS["combinations"]
 #: Majority vote in which ties go to the first class.
@@ -97,20 +98,13 @@ SPACE_KERNELS = {
 SIZES = {DIGITS: 20}
 #: Recipe that also starts from each space alone.
 HIGHEST = RECIPE | {"algorithm": {**ALGORITHM, "starts": 5}}
-PROTEIN_RECIPE = RECIPE | {
-    "algorithm": {**ALGORITHM, "max_iterations": 100, "begin": "random"},
-    "sampling": {"draws": 100},
-}
-GIBBS = {
-    "engine": "Gibbs",
-    "prior": PRIOR,
-    "algorithm": {"scheme": "auto"},
-    "sampling": {"tune": 100, "draws": 200, "chains": 2, "cores": 1},
-}
+PROTEIN_ALGORITHM = {**ALGORITHM, "max_iterations": 100, "begin": "random"}
+PROTEIN_RECIPE = VB | {"algorithm": PROTEIN_ALGORITHM, "sampling": {"draws": 100}}
+GIBBS = {"prior": PRIOR, **SETTINGS["gibbs"]}
 #: Longer chains for the rules that mix worst.
 LONG = {
-    rule: GIBBS | {"sampling": {"tune": n, "draws": n, "chains": 2, "cores": 1}}
-    for rule, n in {"FixProd": 300, "Bin": 300, "WProd": 500}.items()
+    rule: GIBBS | {"sampling": GIBBS["sampling"] | {"tune": n, "draws": n}}
+    for rule, n in SETTINGS["longer_chains"].items()
 }
 
 
