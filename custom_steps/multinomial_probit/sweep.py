@@ -120,7 +120,6 @@ def sweep(
     *,
     tuning: Tuning,
     moves: Moves,
-    redraw_variances: bool = True,
 ) -> tuple[Values, Info]:
     """Redraw W, zeta and the variables of the composite kernel once; the posterior is invariant.
 
@@ -144,9 +143,9 @@ def sweep(
     if isinstance(upsilon, LearnedScale):
         rate = draw_rate(float(new["upsilon"]), 1 / new["zeta"], tau, upsilon, rng)
         new["upsilon"] = np.asarray(rate)
-    if redraw_variances:
-        rate = float(new["upsilon"]) if isinstance(upsilon, LearnedScale) else upsilon
-        new["zeta"] = draw_variances(new["W"], tau, rate, rng)
+    else:
+        rate = upsilon
+    new["zeta"] = draw_variances(new["W"], tau, rate, rng)
     return new, info._replace(given_regressors=given, collapsed=collapsed)
 
 

@@ -52,9 +52,9 @@ def sweep_test(replicates=1_000, **options):
     [
         {"replicates": 3_000},
         {"tuning": Tuning()},
-        {"redraw_variances": False, "tuning": Tuning(weights=ALL.weights)},
+        {"tuning": Tuning(weights=ALL.weights)},
     ],
-    ids=["all", "W and zeta", "W and beta"],
+    ids=["all", "W and zeta", "all but rho"],
 )
 def test_joint_law_is_invariant(options):
     sweep_test(**options)
