@@ -12,7 +12,7 @@ from ...models.composite_kernel import CompositeKernelClassification, CompositeK
 from ...numerics.kernel_products import Design
 from ...validation import Count, argument_error, check_arguments
 from ..block import GibbsBlock, Names, Shared, declared
-from ..moves.simplex_metropolis import (
+from ..moves.metropolis import (
     adapt_concentrations,
     adapt_weights,
     initial_concentration_tuning,

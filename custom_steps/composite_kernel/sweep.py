@@ -24,7 +24,6 @@ Outputs with one gamma share a factorisation; those with their own need one each
 serve all, but cost as much as 20 to 35 factorisations.)
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import NamedTuple, override
@@ -37,14 +36,14 @@ from ...models.learned_scale import LearnedScale
 from ...numerics.kernel_products import Design
 from ...numerics.normal_regression import Conditional, dual, primal
 from ..moves.ellipse import draw_rate, move_rate, update_simplex
-from ..moves.random_walk import WalkTuning
-from ..moves.selection import update_selection
-from ..moves.simplex_metropolis import (
+from ..moves.metropolis import (
     ConcentrationTuning,
+    WalkTuning,
     update_concentrations,
     update_weights,
     weights_likelihood,
 )
+from ..moves.selection import update_selection
 
 
 class State(NamedTuple):
@@ -110,25 +109,13 @@ class Terms(NamedTuple):
     linear: np.ndarray
 
 
-@dataclass(frozen=True)
-class Likelihood(ABC):
-    """Base class; `response` (N,) or (N, P) are targets, or labels (0 or 1) minus one half."""
+class Regression(NamedTuple):
+    """Normal noise of precision gamma around the scores; `response` are targets (N,) or (N, P)."""
 
     response: np.ndarray
 
-    @abstractmethod
     def terms(self, state: State, design: Design, rng: np.random.Generator) -> list[Terms]:
-        """Draw new auxiliary variables and return the quadratic forms of the scores.
-
-        There is one for all outputs, or one an output.
-        """
-
-
-class Regression(Likelihood):
-    """Normal noise of precision gamma around the scores."""
-
-    @override
-    def terms(self, state: State, design: Design, rng: np.random.Generator) -> list[Terms]:
+        """Quadratic forms of the scores: one for all outputs, or one per output."""
         if np.ndim(state.gamma) == 0:
             return [Terms(state.gamma, state.gamma * self.response)]
         columns = self.response.T[:, :, None]
@@ -137,15 +124,20 @@ class Regression(Likelihood):
         ]
 
 
-class Classification(Likelihood):
-    """Bernoulli with the scores as logits: omega_n ~ PG(1, f_n)."""
+class Classification(NamedTuple):
+    """Bernoulli with the scores as logits; `response` are labels (0 or 1) minus one half."""
 
-    @override
+    response: np.ndarray
+
     def terms(self, state: State, design: Design, rng: np.random.Generator) -> list[Terms]:
+        """Draw omega_n ~ PG(1, f_n), and return the quadratic form of the scores."""
         scores = design.composite(state.beta) @ state.alpha
-        # The package's default method draws .16 for any score beyond 175.
+        # The package's default method draws 0.16 for any score beyond 175.
         omega = random_polyagamma(1.0, scores, method="alternate", random_state=rng)
         return [Terms(omega, self.response)]
+
+
+type Likelihood = Regression | Classification
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import numpy as np
 from ...models.combinations.sums import SMALLEST
 from ...models.learned_scale import LearnedScale
 from .gamma_quantiles import log_quantile, normal_score
-from .simplex_metropolis import log_gamma_draw
+from .metropolis import log_gamma_draw
 
 # Arc of an ellipse, in radians, below which the search ends.
 _LEAST_BRACKET = 1e-10

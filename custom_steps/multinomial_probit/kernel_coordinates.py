@@ -22,7 +22,7 @@ from ...models.combinations.normal_coordinates import draw_hyperparameters
 from ...models.combinations.sums import SMALLEST, Mean
 from ...models.multinomial_probit import Composition
 from ..moves.gamma_mixture import GammaMixture
-from ..moves.simplex_metropolis import log_gamma_draw
+from ..moves.metropolis import log_gamma_draw
 
 # Scale of the coordinates in the mass matrix.
 SCALE = 0.5

@@ -28,25 +28,23 @@ from ...models.learned_scale import LearnedScale
 from ...models.multinomial_probit import Composition
 from ...numerics.kernel_products import Design
 from ..moves.ellipse import draw_rate
-from ..moves.random_walk import (
+from ..moves.metropolis import (
     TARGET_JOINT,
     TARGET_SINGLE,
-    WalkTuning,
-    adapt_walk,
-    initial_walk_tuning,
-    walk,
-)
-from ..moves.selection import update_selection
-from ..moves.simplex_metropolis import (
     ConcentrationTuning,
+    WalkTuning,
     adapt_concentrations,
+    adapt_walk,
     adapt_weights,
     initial_concentration_tuning,
+    initial_walk_tuning,
     initial_weight_tuning,
     update_concentrations,
     update_weights,
+    walk,
     weights_likelihood,
 )
+from ..moves.selection import update_selection
 from .conditionals import draw_regressors, draw_shift, draw_variances, log_evidence
 from .cone import sample_cone
 

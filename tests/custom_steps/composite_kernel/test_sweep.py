@@ -16,8 +16,8 @@ from kernelzoo.custom_steps.composite_kernel.sweep import (
     Tuning,
     sweep,
 )
-from kernelzoo.custom_steps.moves import ellipse, simplex_metropolis
-from kernelzoo.custom_steps.moves.simplex_metropolis import (
+from kernelzoo.custom_steps.moves import ellipse, metropolis
+from kernelzoo.custom_steps.moves.metropolis import (
     initial_concentration_tuning,
     initial_weight_tuning,
 )
@@ -270,9 +270,7 @@ def test_ellipse_of_the_wrong_prior_is_detected(monkeypatch):
 
 @pytest.mark.slow
 def test_missing_jacobian_is_detected(monkeypatch):
-    monkeypatch.setattr(
-        simplex_metropolis, "log_weights_density", lambda lb, rho: float((rho - 1) @ lb)
-    )
+    monkeypatch.setattr(metropolis, "log_weights_density", lambda lb, rho: float((rho - 1) @ lb))
     with pytest.raises(AssertionError):
         joint_test("regression", tuning=METROPOLIS, replicates=3_000)
 

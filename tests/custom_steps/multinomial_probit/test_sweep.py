@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from kernelzoo.custom_steps.moves import simplex_metropolis
-from kernelzoo.custom_steps.moves.simplex_metropolis import (
+from kernelzoo.custom_steps.moves import metropolis
+from kernelzoo.custom_steps.moves.metropolis import (
     initial_concentration_tuning,
     initial_weight_tuning,
 )
@@ -93,9 +93,7 @@ def test_stale_latent_utilities_are_detected(monkeypatch):
 
 @pytest.mark.slow
 def test_wrong_dirichlet_ratio_is_detected(monkeypatch):
-    monkeypatch.setattr(
-        simplex_metropolis, "log_weights_density", lambda lb, rho: float((rho - 1) @ lb)
-    )
+    monkeypatch.setattr(metropolis, "log_weights_density", lambda lb, rho: float((rho - 1) @ lb))
     with pytest.raises(AssertionError):
         sweep_test(replicates=3_000)
 
