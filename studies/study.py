@@ -352,9 +352,11 @@ class Report:
         """Rule of the verdicts, and what the paper prints."""
         if not self.study.published:
             return ""
-        spread = {"sd": "standard deviation", "se": "standard error"}[self.study.spread]
-        number = self.study.published_splits
-        return f"{RULE} The paper has {number} splits and prints a {spread} with its means."
+        number, spread = self.study.published_splits, self.study.spread
+        if number == 1:
+            return RULE
+        named = {"sd": "standard deviation", "se": "standard error"}[spread]
+        return f"{RULE} The paper has {number} splits and prints a {named} with its means."
 
     def printed(self) -> list[list[str]]:
         """Header and rows of the table in print."""

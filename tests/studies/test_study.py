@@ -525,6 +525,7 @@ def test_rule_says_what_stands_behind_the_numbers():
     by_error = report(cell(published=Published(90.0, 1.0)), spread="se")
     assert "prints a standard error" in by_error.rule()
     assert report(cell()).rule() == ""
+    assert report(cell(published=Published(90.0)), published_splits=1).rule() == study_module.RULE
 
 
 def test_files_hold_all_digits_and_the_settings(tmp_path):
