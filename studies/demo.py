@@ -28,6 +28,8 @@ from kernelzoo.inference.plots import plot_bound, plot_engines, plot_reliability
 from kernelzoo.models import MultinomialProbit, WishartCompletion
 from kernelzoo.models.kernels import gaussian, linear, polynomial
 
+type Runs = tuple[tuple[Engine, dict[str, Any]], ...]
+
 CHAINS: dict[str, Any] = {"chains": 4, "cores": min(2, os.cpu_count() or 1)}
 
 
@@ -52,7 +54,7 @@ def _classify(out: Path, seed: int, console: Console) -> Comparison:
         f"wine: {len(data.y_train)} objects to learn from, {len(data.y_test)} held out, "
         f"{model.n_classes} classes, kernels {', '.join(model.coords['kernel'])}"
     )
-    runs = (VB(), {}), (Gibbs(), CHAINS | {"draws": 2000, "tune": 500})
+    runs: Runs = (VB(), {}), (Gibbs(), CHAINS | {"draws": 2000, "tune": 500})
     results = _fit(model, runs, out / "wine", seed, console)
     comparison = compare_engines(
         results, model=model, kernels_new=test_kernels, labels_new=data.y_test
@@ -83,14 +85,14 @@ def _complete(out: Path, seed: int, console: Console) -> None:
         "gradient, once, for 10 to 30 seconds"
     )
     chains = CHAINS | {"draws": 1000, "tune": 300}
-    runs = (Exact(), {"draws": 4000}), (Gibbs(), chains), (NUTS(), chains)
+    runs: Runs = (Exact(), {"draws": 4000}), (Gibbs(), chains), (NUTS(), chains)
     results = _fit(model, runs, out / "completion", seed, console)
     console.print(compare_engines(results), markup=False, highlight=False, soft_wrap=True)
 
 
 def _fit(
     model: pm.Model,
-    runs: tuple[tuple[Engine, dict[str, Any]], ...],
+    runs: Runs,
     stem: Path,
     seed: int,
     console: Console,
