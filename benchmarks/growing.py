@@ -1,10 +1,9 @@
 """VB of `MultinomialProbit` on features, as the objects grow in number, and a linear classifier.
 
-The first table has whole fits (until the bound's relative change is below 1e-4, with the k-hat of
-100 draws) on two kernels of 500 Nystroem features and ten classes, and scikit-learn's
-`SGDClassifier` on the same features. The second has the seconds of an iteration on 50 features a
-kernel, and the slope of their logarithm against that of the number of objects. Each size runs in a
-process of its own, whose peak memory includes the objects and their features.
+Whole fits (until the bound's relative change is below 1e-4, with the k-hat of 100 draws) on two
+kernels of 500 Nystroem features and ten classes, and scikit-learn's `SGDClassifier` on the same
+features. Each size runs in a process of its own, whose peak memory includes the objects and their
+features.
 """
 
 import multiprocessing
@@ -24,15 +23,13 @@ from sklearn.preprocessing import StandardScaler
 
 from kernelzoo.inference import VB, predict
 from kernelzoo.models import MultinomialProbit
-from kernelzoo.models.kernels import Kernels, basis_expansion
+from kernelzoo.models.kernels import basis_expansion
 
 from .record import quiet_fit, table_of
 
 OBJECTS = (10_000, 30_000, 100_000)
-SLOPE_OBJECTS = (10_000, 30_000, 100_000, 300_000, 1_000_000)
 NEW, CLASSES, DIMENSIONS = 2000, 10, 8
-LANDMARKS, SLOPE_LANDMARKS = 500, 50
-SHORT, LONG = 3, 13
+LANDMARKS = 500
 
 
 def objects(n: int) -> tuple[NDArray, NDArray]:
@@ -49,22 +46,16 @@ def megabytes() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
 
 
-def nystroem(X: NDArray, m: int) -> Kernels:
-    """Nystroem features of two Gaussian kernels, at m of the objects X."""
-    wide, narrow = (
-        basis_expansion(
-            Nystroem(gamma=gamma, n_components=m, random_state=0).fit(X).transform
-        ).named(f"gaussian({gamma})")
-        for gamma in (0.05, 0.2)
-    )
-    return wide | narrow
-
-
 def whole_fits(n: int) -> dict[str, dict[str, float]]:
     """Seconds, memory and held-out scores of VB and of the linear classifier on n objects."""
     X, labels = objects(n)
     clock = time.perf_counter()
-    kernels = nystroem(X[:n], LANDMARKS)
+    wide, narrow = (
+        Nystroem(gamma=gamma, n_components=LANDMARKS, random_state=0).fit(X[:n])
+        for gamma in (0.05, 0.2)
+    )
+    kernels = basis_expansion(wide.transform).named("wide")
+    kernels |= basis_expansion(narrow.transform).named("narrow")
     stack, new = kernels(X[:n]), kernels(X[n:], X[:n])
     features = time.perf_counter() - clock
     clock = time.perf_counter()
@@ -87,20 +78,6 @@ def whole_fits(n: int) -> dict[str, dict[str, float]]:
     return {"VB": ours, "SGDClassifier": theirs | _scores(linear.predict_proba(test), labels[n:])}
 
 
-def iteration_seconds(n: int) -> float:
-    """Seconds of an iteration: the difference of a long and a short fit."""
-    X, labels = objects(n)
-    kernels = nystroem(X[:n], SLOPE_LANDMARKS)
-    model = MultinomialProbit(kernels(X[:n]), labels[:n])
-    quiet_fit(model, VB(max_iterations=SHORT, starts=1), draws=1)  # compiles
-    seconds = []
-    for iterations in (SHORT, LONG):
-        clock = time.perf_counter()
-        quiet_fit(model, VB(max_iterations=iterations, starts=1), draws=1)
-        seconds.append(time.perf_counter() - clock)
-    return (seconds[1] - seconds[0]) / (LONG - SHORT)
-
-
 def _scores(probability: NDArray, labels: NDArray) -> dict[str, float]:
     return {
         "right, %": 100 * float(np.mean(probability.argmax(axis=1) == labels)),
@@ -109,7 +86,7 @@ def _scores(probability: NDArray, labels: NDArray) -> dict[str, float]:
 
 
 def run(console: Console) -> None:
-    """Print both tables."""
+    """Print the table."""
     spawn = multiprocessing.get_context("spawn")
     table = None
     for n in OBJECTS:
@@ -122,17 +99,3 @@ def run(console: Console) -> None:
             cells = (f"{row[column]:.4g}" if column in row else "" for column in rows["VB"])
             table.add_row(f"{n:,}", name, *cells)
     console.print(table)
-    seconds = []
-    title = f"An iteration, {SLOPE_LANDMARKS} features per kernel"
-    slopes = table_of(title, (), ("objects", "seconds", "slope from the row above"))
-    for n in SLOPE_OBJECTS:
-        with ProcessPoolExecutor(1, mp_context=spawn) as pool:
-            seconds.append(pool.submit(iteration_seconds, n).result())
-        slope = ""
-        if len(seconds) > 1:
-            before = SLOPE_OBJECTS[len(seconds) - 2]
-            slope = f"{np.log(seconds[-1] / seconds[-2]) / np.log(n / before):.2f}"
-        slopes.add_row(f"{n:,}", f"{seconds[-1]:.3g}", slope)
-    whole = np.polyfit(np.log(SLOPE_OBJECTS), np.log(seconds), 1)[0]
-    console.print(slopes)
-    console.print(f"slope over all sizes: {whole:.2f}")

@@ -13,6 +13,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -39,16 +40,10 @@ TEST_SIZE = 0.3
 OURS = "kernelzoo"
 
 
-def tara(label: str) -> Dataset:
-    """Load samples of ocean water, classified by depth layer or by ocean."""
-    data = load("tara_oceans")
-    return data if label == "depth" else replace(data, y=data.extras[label])
-
-
-def mice() -> Dataset:
-    """Load mice, classified by diet."""
-    data = load("nutrimouse")
-    return replace(data, y=data.extras["diet"])
+def other_labels(name: str, labels: str) -> Dataset:
+    """Load a data set with another of its labels."""
+    data = load(name)
+    return replace(data, y=data.extras[labels])
 
 
 def part(data: Dataset, rows: NDArray, views: Sequence[str]) -> Dataset:
@@ -75,12 +70,12 @@ def proteins() -> Dataset:
 #: Data sets by name; unavailable ones are left out.
 PROBLEMS: dict[str, Callable[[], Dataset]] = {
     **{
-        name: lambda name=name: load(name)  # type: ignore[misc]
+        name: partial(load, name)
         for name in ("wine", "sonar", "ionosphere", "heart", "glass", "vehicle")
     },
-    "nutrimouse": mice,
-    "Tara Oceans, depth": lambda: tara("depth"),
-    "Tara Oceans, ocean": lambda: tara("ocean"),
+    "nutrimouse": partial(other_labels, "nutrimouse", "diet"),
+    "Tara Oceans, depth": partial(load, "tara_oceans"),
+    "Tara Oceans, ocean": partial(other_labels, "tara_oceans", "ocean"),
     "mfeat, 300": digits,
     "protein fold": proteins,
 }

@@ -9,7 +9,7 @@ of their own, and are left out.
 import time
 import warnings
 from collections.abc import Callable
-from functools import reduce
+from functools import partial, reduce
 from operator import or_
 from typing import Any
 
@@ -28,7 +28,7 @@ from sklearn.svm import SVC
 from kernelzoo.datasets import load
 from kernelzoo.inference import VB, predict
 from kernelzoo.models import MultinomialProbit
-from kernelzoo.models.kernels import Kernels, gaussian
+from kernelzoo.models.kernels import gaussian
 
 from .record import quiet_fit, table_of
 
@@ -47,17 +47,10 @@ def letters() -> Data:
     return np.asarray(split.X_train), np.asarray(split.X_test), split.y_train, split.y_test
 
 
-def kernels_of(widths: tuple[float, ...], landmarks: int) -> Kernels:
-    """Gaussian kernels of some widths, at landmarks."""
-    return reduce(or_, map(gaussian, widths)).landmarks(landmarks)
-
-
-def fitted(
-    data: Data, widths: tuple[float, ...], landmarks: int, upsilon: float = 1.0
-) -> Predicted:
-    """Fit VB on columns at landmarks."""
+def vb(data: Data, widths: tuple[float, ...], columns: int, upsilon: float = 1.0) -> Predicted:
+    """VB on Gaussian kernels of some widths, with columns at landmarks."""
     X, X_new, y, _ = data
-    kernels = kernels_of(widths, landmarks)
+    kernels = reduce(or_, map(gaussian, widths)).landmarks(columns)
     model = MultinomialProbit(kernels(X), y, upsilon=upsilon)
     result = quiet_fit(model, ENGINE, draws=30)
     found = predict(model, result, kernels(X_new, X))
@@ -68,60 +61,49 @@ def fitted(
     return found["label"].to_numpy(), found["probability"].to_numpy(), note
 
 
-def ours(widths: tuple[float, ...], landmarks: int) -> Callable[[Data], Predicted]:
-    """Make a function that fits VB under the default prior."""
-    return lambda data: fitted(data, widths, landmarks)
-
-
-def with_prior_chosen(landmarks: int) -> Callable[[Data], Predicted]:
-    """Make a function that chooses `upsilon` on a part of the training objects, and fits VB."""
-
-    def chosen(data: Data) -> Predicted:
-        X, _, y, _ = data
-        inner = train_test_split(X, y, test_size=0.2, random_state=1, stratify=y)
-        part: Data = inner[0], inner[1], inner[2], inner[3]
-        losses = {}
-        for upsilon in UPSILONS:
-            _, probability, _ = fitted(part, WIDTHS[1:], LANDMARKS[0], upsilon)
-            losses[upsilon] = log_loss(part[3], probability)
-        best = min(losses, key=lambda upsilon: losses[upsilon])
-        labels, probability, note = fitted(data, WIDTHS[1:], landmarks, best)
-        return labels, probability, f"{note}; upsilon {best:g}"
-
-    return chosen
+def vb_with_prior_chosen(data: Data, columns: int) -> Predicted:
+    """Choose `upsilon` on a part of the training objects, and fit VB."""
+    X, _, y, _ = data
+    part: Any = tuple(train_test_split(X, y, test_size=0.2, random_state=1, stratify=y))
+    losses = {
+        upsilon: log_loss(part[3], vb(part, WIDTHS[1:], LANDMARKS[0], upsilon)[1])
+        for upsilon in UPSILONS
+    }
+    best = min(losses, key=losses.__getitem__)
+    labels, probability, note = vb(data, WIDTHS[1:], columns, best)
+    return labels, probability, f"{note}; upsilon {best:g}"
 
 
 def on_columns(data: Data) -> Predicted:
     """Logistic regression on the columns of one kernel."""
     X, X_new, y, _ = data
-    kernels = kernels_of(WIDTHS[1:], LANDMARKS[-1])
+    kernels = gaussian(WIDTHS[1]).landmarks(LANDMARKS[-1])
     train, new = kernels(X).to_numpy()[0], kernels(X_new, X).to_numpy()[0]
     model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=300))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        model.fit(train, y)
-    return model.predict(new), model.predict_proba(new), ""
+        return on_features((train, new, y, y), model)
 
 
-def of_scikit_learn(model: Any, probabilities: bool) -> Callable[[Data], Predicted]:
-    """Make a function that fits a classifier of scikit-learn on the features."""
-
-    def fitted(data: Data) -> Predicted:
-        X, X_new, y, _ = data
-        model.fit(X, y)
-        return model.predict(X_new), model.predict_proba(X_new) if probabilities else None, ""
-
-    return fitted
+def on_features(data: Data, model: Any) -> Predicted:
+    """Classify by one of scikit-learn's classifiers."""
+    X, X_new, y, _ = data
+    model.fit(X, y)
+    probability = model.predict_proba(X_new) if hasattr(model, "predict_proba") else None
+    return model.predict(X_new), probability, ""
 
 
 #: Classifiers by name.
 CLASSIFIERS: dict[str, Callable[[Data], Predicted]] = {
-    **{f"VB, {m} columns": ours(WIDTHS[1:], m) for m in LANDMARKS},
-    f"VB, two widths, {LANDMARKS[0]} columns": ours(WIDTHS, LANDMARKS[0]),
-    **{f"VB, {m} columns, prior chosen": with_prior_chosen(m) for m in LANDMARKS},
+    **{f"VB, {m} columns": partial(vb, widths=WIDTHS[1:], columns=m) for m in LANDMARKS},
+    f"VB, two widths, {LANDMARKS[0]} columns": partial(vb, widths=WIDTHS, columns=LANDMARKS[0]),
+    **{
+        f"VB, {m} columns, prior chosen": partial(vb_with_prior_chosen, columns=m)
+        for m in LANDMARKS
+    },
     f"logistic regression, {LANDMARKS[-1]} columns": on_columns,
-    "random forest": of_scikit_learn(RandomForestClassifier(300, random_state=1), True),
-    "SVM": of_scikit_learn(SVC(gamma=0.1, C=10.0), False),
+    "random forest": partial(on_features, model=RandomForestClassifier(300, random_state=1)),
+    "SVM": partial(on_features, model=SVC(gamma=0.1, C=10.0)),
 }
 
 

@@ -34,21 +34,8 @@ class ValueMap:
 
     A point maps names of value variables (``zeta_log__``) to unconstrained arrays; the steps of
     this package use random variables (``zeta``) on their own scale. NumPy computes the usual
-    transforms, in 5 us each; other transforms are PyTensor functions.
-
-    Parameters
-    ----------
-    model : pymc.Model
-        Model that owns the variables.
-    rvs : sequence of TensorVariable
-        Free random variables of the model.
-    packed : collection of str, default=()
-        Names of variables that keep their unconstrained form in both directions.
-
-    Raises
-    ------
-    ValueError
-        When a variable's transform depends on another random variable.
+    transforms, in 5 us each; other transforms are PyTensor functions. Variables named in `packed`
+    keep their unconstrained form. ValueError if a transform depends on another random variable.
     """
 
     def __init__(

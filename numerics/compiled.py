@@ -5,9 +5,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-__all__ = ["compiled", "numba_compiles", "source_digest"]
-
-
 _ROOT = Path(__file__).parents[1]
 
 

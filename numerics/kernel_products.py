@@ -7,8 +7,6 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Design", "KernelProducts"]
-
 type Array = npt.NDArray[np.float64]
 
 

@@ -20,33 +20,15 @@ from typing import NamedTuple, Protocol, override
 import numpy as np
 from scipy.linalg import lapack
 
-__all__ = [
-    "Conditional",
-    "Dual",
-    "Primal",
-    "RegressionWeights",
-    "dual",
-    "orthogonal_factor",
-    "precision_factor_or_none",
-    "primal",
-    "regression_weights",
-    "solve_lower",
-    "solve_upper",
-]
-
 # Smallest squared pivot of a Cholesky factorisation, relative to its diagonal entry (invariant to
 # scaling of the variables), with which covariances keep four digits.
 LEAST_PIVOT = 1e6 * np.finfo(float).eps
 
 
 class RegressionWeights(NamedTuple):
-    """Normal distribution of the regression weights.
+    """Normal distribution of the regression weights: mean (M,), and lower Cholesky factor (M, M).
 
-    Parameters
-    ----------
-    mean : ndarray of shape (M,)
-    factor : ndarray of shape (M, M)
-        Lower Cholesky factor of the precision.
+    The factor is that of the precision.
     """
 
     mean: np.ndarray
@@ -65,17 +47,7 @@ class Conditional(Protocol):
 
 @dataclass(frozen=True)
 class Primal(Conditional):
-    """Conditional by a factorisation of size M.
-
-    Parameters
-    ----------
-    factor : ndarray of shape (M, M)
-        Lower Cholesky factor L of the precision P.
-    half : ndarray of shape (M,) or (M, P)
-        L^-1 K_beta' l.
-    phi : ndarray of shape (M,)
-        Prior precisions.
-    """
+    """Conditional by a factorisation of size M: L (M, M) of the precision, L^-1 K_beta' l, phi."""
 
     factor: np.ndarray
     half: np.ndarray
@@ -97,21 +69,9 @@ class Primal(Conditional):
 class Dual(Conditional):
     """Conditional by a factorisation of size N, for more basis functions than objects.
 
-    Parameters
-    ----------
-    factor : ndarray of shape (N, N)
-        Lower Cholesky factor of I + R diag(1/phi) R'.
-    scaled : ndarray of shape (N, M)
-        R = W^(1/2) K_beta.
-    response : ndarray of shape (N,) or (N, P)
-        W^(-1/2) l.
-    phi : ndarray of shape (M,)
-        Prior precisions.
-
-    Notes
-    -----
-    Draws use algorithm 1 of Bhattacharya, Chakraborty & Mallick (2016), Fast sampling with Gaussian
-    scale mixture priors in high-dimensional regression.
+    `factor` (N, N) is the lower Cholesky factor of I + R diag(1/phi) R' with `scaled` R = W^(1/2)
+    K_beta (N, M); `response` is W^(-1/2) l. Draws use algorithm 1 of Bhattacharya, Chakraborty &
+    Mallick (2016), Fast sampling with Gaussian scale mixture priors in high-dimensional regression.
     """
 
     factor: np.ndarray
@@ -149,29 +109,13 @@ def precision_factor_or_none(
     out: np.ndarray | None = None,
     least_pivot: float = LEAST_PIVOT,
 ) -> np.ndarray | None:
-    """Lower Cholesky factor of K'WK + diag(phi).
+    """Lower Cholesky factor (M, M) of K'WK + diag(phi), or None. O(M^3).
 
-    Parameters
-    ----------
-    gram_weighted : ndarray of shape (M, M)
-        K'WK or its mean; only its upper triangle is read.
-    phi : ndarray of shape (M,)
-        Prior precisions of the regression weights.
-    out : ndarray of shape (M, M), optional
-        C-contiguous memory for the factor.
-    least_pivot : float, optional
-        Smallest squared pivot accepted, relative to its diagonal entry. With the default the
-        covariance keeps four digits.
-
-    Returns
-    -------
-    ndarray of shape (M, M) or None
-        The factor, in Fortran order, zero above its diagonal. None if the rounding error of K'WK
-        exceeds phi (kernels with large entries and low rank); use `orthogonal_factor` then.
-
-    Notes
-    -----
-    Cost O(M^3).
+    The factor is in Fortran order, zero above its diagonal. Only the upper triangle of
+    `gram_weighted` is read; `out` is C-contiguous memory for the factor. None if a squared pivot
+    relative to its diagonal entry is below `least_pivot`: the rounding error of K'WK exceeds phi
+    (kernels with large entries and low rank). Use `orthogonal_factor` then. With the default the
+    covariance keeps four digits.
     """
     if out is None:
         out = np.empty_like(gram_weighted, order="C")
@@ -186,31 +130,10 @@ def precision_factor_or_none(
 def orthogonal_factor(
     composite: np.ndarray, w: np.ndarray | float, linear: np.ndarray, phi: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Factor P by orthogonal transformations, without forming K'WK.
+    """Lower Cholesky factor L of P (M, M), and L^-1 K'l, without forming K'WK. O((N + M) M^2).
 
-    Several times slower than `precision_factor_or_none`, but accurate for kernels of any magnitude.
-
-    Parameters
-    ----------
-    composite : ndarray of shape (N, M)
-        Composite kernel K_beta.
-    w : ndarray of shape (N,) or float
-        Precisions.
-    linear : ndarray of shape (N,) or (N, P)
-        Linear terms l.
-    phi : ndarray of shape (M,)
-        Prior precisions of the regression weights.
-
-    Returns
-    -------
-    factor : ndarray of shape (M, M)
-        Lower Cholesky factor L of P.
-    half : ndarray of shape (M,) or (M, P)
-        L^-1 K'l.
-
-    Notes
-    -----
-    Cost O((N + M) M^2).
+    By orthogonal transformations: several times slower than `precision_factor_or_none`, but
+    accurate for kernels of any magnitude.
     """
     n, m = composite.shape
     root = np.sqrt(np.maximum(np.broadcast_to(w, n), np.finfo(float).tiny))
@@ -233,24 +156,10 @@ def primal(
     phi: np.ndarray,
     gram_weighted: np.ndarray | None = None,
 ) -> Primal:
-    """Conditional of alpha given everything else, from its precision.
+    """Conditional of alpha given everything else, from its precision. O(N M^2 + M^3).
 
-    Parameters
-    ----------
-    composite : ndarray of shape (N, M)
-        Composite kernel K_beta.
-    w : ndarray of shape (N,) or float
-        Precisions.
-    linear : ndarray of shape (N,) or (N, P)
-        Linear terms l.
-    phi : ndarray of shape (M,)
-        Prior precisions of the regression weights.
-    gram_weighted : ndarray of shape (M, M), optional
-        K'WK, if already computed; not modified.
-
-    Notes
-    -----
-    Cost O(N M^2 + M^3), O(N M + M^3) when `gram_weighted` is given.
+    `gram_weighted` is K'WK (M, M), if already computed; not modified. Linear terms are (N,) or (N,
+    P).
     """
     if gram_weighted is None:
         scaled = _scaled_rows(composite, w)
@@ -282,27 +191,11 @@ def dual(
 def regression_weights(
     composite: np.ndarray, w: np.ndarray | float, linear: np.ndarray, phi: np.ndarray
 ) -> RegressionWeights:
-    """Mean and precision of alpha given everything else, N(P^-1 K'l, P^-1).
+    """Mean and precision of alpha given everything else, N(P^-1 K'l, P^-1). O(N M^2 + M^3).
 
-    Parameters
-    ----------
-    composite : ndarray of shape (N, M)
-        Composite kernel K_beta, with its column of ones if there is a bias.
-    w : ndarray of shape (N,) or float
-        Precisions: gamma; Polya-Gamma's omega; 2 lambda(xi) of Jaakkola's bound.
-    linear : ndarray of shape (N,)
-        Linear terms l: gamma t in regression, t - 1/2 in classification.
-    phi : ndarray of shape (M,)
-        Prior precisions of the regression weights.
-
-    Returns
-    -------
-    RegressionWeights
-        Mean, and lower Cholesky factor of the precision.
-
-    Notes
-    -----
-    Accurate to at least four digits for kernels with entries up to 1e10. Cost O(N M^2 + M^3).
+    w is gamma, Polya-Gamma's omega, or 2 lambda(xi) of Jaakkola's bound; l is gamma t in
+    regression, t - 1/2 in classification. Accurate to at least four digits for kernels with entries
+    up to 1e10.
     """
     law = primal(composite, w, linear, phi)
     return RegressionWeights(solve_upper(law.factor, law.half), law.factor)

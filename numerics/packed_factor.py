@@ -11,8 +11,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Triangle", "order_of_packed", "triangle"]
-
 type Array = npt.NDArray[np.float64]
 type Positions = npt.NDArray[np.intp]
 

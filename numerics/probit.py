@@ -31,14 +31,6 @@ from scipy.special import erfcx, ndtr
 
 from .threads import in_blocks
 
-__all__ = [
-    "class_probabilities",
-    "default_nodes",
-    "hessian",
-    "log_probability_and_gradient",
-    "near_mode",
-]
-
 type Array = npt.NDArray[np.float64]
 
 LOG_2PI = float(np.log(2 * np.pi))

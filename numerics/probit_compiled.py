@@ -13,8 +13,6 @@ import numpy as np
 from .compiled import compiled
 from .probit import LARGEST_SCORE, LOG_2PI, MIDDLE, REACH, SQRT_2PI, TAIL
 
-__all__ = ["fill_hessian", "fill_log_probability", "fill_near_mode", "fill_probabilities"]
-
 # Phi(x) is one in double precision for larger x.
 _CERTAIN = 8.5
 # A product of scaled distribution functions below this goes into the exponent, lest it underflows.

@@ -4,8 +4,6 @@ import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
-__all__ = ["BLOCK", "blocks_of", "in_blocks"]
-
 #: Objects of a block. Its part of two kernels of 500 features stays in the processor's cache.
 BLOCK = 1024
 

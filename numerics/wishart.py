@@ -14,8 +14,6 @@ import numpy.typing as npt
 from scipy.linalg import blas, cholesky, solve_triangular
 from scipy.special import multigammaln
 
-__all__ = ["Bartlett", "Spectrum", "log_det_of_factor", "solve_right", "stacked"]
-
 type Array = npt.NDArray[np.float64]
 
 
@@ -43,14 +41,7 @@ def stacked(rows: Iterable[Mapping[str, Array]], draws: int) -> dict[str, Array]
 
 @dataclass(frozen=True)
 class Bartlett:
-    """Lower triangular A (n, n) with AA' ~ Wishart(df, I), for draws of any scale matrix.
-
-    Attributes
-    ----------
-    a : array (n, n)
-    df : float
-        Degrees of freedom, a real number above n - 1.
-    """
+    """Lower triangular A (n, n) with AA' ~ Wishart(df, I), for draws of any scale."""
 
     a: Array
     df: float
@@ -98,7 +89,7 @@ class Spectrum:
 
     The generalized eigendecomposition K11 = V diag(kappa) V', Theta11 = V V' makes the model's
     regressions independent. V' is the basis C1 of Zhang, Yeung & Kwok (2004), eqs (16) and (18), on
-    the training block.
+    the training block. With S = Sigma22.1:
 
     | matrix | coordinates | law |
     |---|---|---|
@@ -106,17 +97,8 @@ class Spectrum:
     | K21 | k = K21 V^-T | k \| b, S ~ MN(b diag(kappa), S, diag(kappa)) |
     | K21 K11^-1 K12 | k diag(1/kappa) k' | |
 
-    with S = Sigma22.1. Exact moments, EM and VB are functions of kappa and m.
-
-    Attributes
-    ----------
-    K11 : array (n1, n1)
-    theta11_factor, K11_factor : array (n1, n1)
-        Lower Cholesky factors.
-    theta22_1_factor : array (n2, n2)
-        Lower Cholesky factor of Theta22.1.
-    coefficients : array (n2, n1)
-        Theta21 Theta11^-1.
+    Exact moments, EM and VB are functions of kappa and m. The factors are lower Cholesky factors,
+    and `coefficients` (n2, n1) are Theta21 Theta11^-1.
     """
 
     K11: Array
@@ -193,16 +175,8 @@ class Spectrum:
         """Entrywise variance of K22 (n2, n2) about its mean given S, averaged over S.
 
         Given S, K22 is the sum over j = 1..n1 of u_j u_j', u_j ~ N(sqrt(kappa_j) m_j, spread_j S),
-        and of a Wishart(r - n1, S) matrix.
-
-        Parameters
-        ----------
-        r : float
-            Degrees of freedom of K.
-        spread : array (n1,)
-            Variance of the u_j in units of S: 1 + kappa if B is integrated out, 1 if B is known.
-        S_mean, S_square : array (n2, n2)
-            E[S_ab] and E[S_ab^2 + S_aa S_bb].
+        and of a Wishart(r - n1, S) matrix. The spread (n1,) is 1 + kappa if B is integrated out, 1
+        if B is known. S_mean and S_square are E[S_ab] and E[S_ab^2 + S_aa S_bb].
         """
         centre = (self.m * (self.kappa * spread)) @ self.m.T
         cross = np.outer(np.diagonal(centre), np.diagonal(S_mean))

@@ -15,20 +15,15 @@ from rich.console import Console
 
 from . import (
     damoulas2009,
-    damoulas2009_mfeat,
-    damoulas2009_protein,
     damoulas2009_synthetic,
     demo,
     girolami2005,
     girolami2005_coverage,
-    kato_mkmc,
+    kato,
     zhang2004,
     zhang_mixture,
-    zhang_mixture_weights,
 )
 from .study import Report, Study, run_study
-
-__all__ = ["STUDIES", "main", "reproduce"]
 
 #: Functions that make the studies; some look for data files.
 STUDIES: dict[str, Callable[[], Study]] = {
@@ -36,24 +31,22 @@ STUDIES: dict[str, Callable[[], Study]] = {
     "zhang-mixture-table1": zhang_mixture.table_1,
     "zhang-mixture-table2": zhang_mixture.table_2,
     "zhang-mixture-table3": zhang_mixture.table_3,
-    "zhang-mixture-weights": zhang_mixture_weights.learned_weights,
-    "zhang-mixture-weights-scaled": partial(zhang_mixture_weights.learned_weights, "scaled"),
-    "zhang-mixture-weights-widths": partial(zhang_mixture_weights.learned_weights, "widths"),
+    "zhang-mixture-weights": zhang_mixture.learned_weights,
+    "zhang-mixture-weights-scaled": partial(zhang_mixture.learned_weights, "scaled"),
+    "zhang-mixture-weights-widths": partial(zhang_mixture.learned_weights, "widths"),
     "girolami2005-table1": girolami2005.table_1,
     "girolami2005-table2": girolami2005.table_2,
     "girolami2005-figure3": girolami2005.figure_3,
     "girolami2005-coverage": girolami2005_coverage.coverage_study,
     "damoulas2009-table2": damoulas2009.table_2,
-    "damoulas2009-mfeat": damoulas2009_mfeat.table_7,
-    "damoulas2009-mfeat-gibbs": damoulas2009_mfeat.table_6,
+    "damoulas2009-mfeat": damoulas2009.table_7,
+    "damoulas2009-mfeat-gibbs": damoulas2009.table_6,
     "damoulas2009-synthetic": damoulas2009_synthetic.study,
-    "damoulas2009-protein": damoulas2009_protein.tables_8_to_10,
-    "damoulas2009-protein-raw": partial(
-        damoulas2009_protein.tables_8_to_10, damoulas2009_protein.RAW
-    ),
-    "kato-figure2": kato_mkmc.figure_2,
-    "kato-figure3": kato_mkmc.figure_3,
-    "kato-figure4": kato_mkmc.figure_4,
+    "damoulas2009-protein": damoulas2009.tables_8_to_10,
+    "damoulas2009-protein-raw": partial(damoulas2009.tables_8_to_10, damoulas2009.RAW),
+    "kato-figure2": kato.figure_2,
+    "kato-figure3": kato.figure_3,
+    "kato-figure4": kato.figure_4,
 }
 
 

@@ -32,7 +32,8 @@ from kernelzoo.inference import predict
 from kernelzoo.inference.engine import with_group
 from kernelzoo.models.kernels import as_stack
 
-from .damoulas2009_classifiers import PRIOR, fitted
+from .damoulas2009 import PRIOR, fitted
+from .study import RECIPES as ALL
 from .study import Study, Task, described
 
 #: Regressors (class, feature) of the first set.
@@ -40,22 +41,10 @@ REGRESSORS = np.array([[0.5, -1.0, 2.0], [-0.5, 2.0, -1.0], [-1.0, 2.0, 2.0]])
 MOMENTS = ("variance of the slope", "covariance", "variance of the intercept")
 TRUE = "true boundary within 95 %"
 VARIANCES = "variance of the slope, Gibbs in VB's"
-GIBBS = {
-    "engine": "Gibbs",
-    "prior": PRIOR,
-    "algorithm": {"scheme": "paper"},
-    "sampling": {"tune": 1000, "draws": 10_000, "chains": 1, "cores": 1},
-}
-
-
-def _vb(iterations: int) -> dict[str, Any]:
-    # With this tolerance, the iterations never stop before the last one.
-    algorithm = {"weights": "plug-in", "max_iterations": iterations, "tolerance": 1e-300}
-    return {"engine": "VB", "prior": PRIOR, "algorithm": algorithm, "sampling": {"draws": 2000}}
-
-
 #: Recipes by the name in the rows.
-RECIPES = {"Gibbs": GIBBS, "VB": _vb(100), "VB, 2,000 iterations": _vb(2000)}
+RECIPES = {
+    name: {"prior": PRIOR, **recipe} for name, recipe in ALL["damoulas2009_synthetic"].items()
+}
 SWEEPS, ITERATIONS = 100_000, 100
 SECONDS = {"Gibbs": f"seconds of {SWEEPS:,} sweeps", "VB": f"seconds of {ITERATIONS} iterations"}
 RATIO = "ratio"
@@ -175,10 +164,10 @@ def durations(column: str, seed: int, *, n: int, rounds: int, sweeps: int) -> di
     labels = np.asarray(data.y)
     kernels = as_stack({"quadratic": quadratic(data.X)})
     sampling = {"tune": 10, "draws": sweeps, "chains": 1, "cores": 1}
-    one_draw = _vb(ITERATIONS) | {"sampling": {"draws": 1}}
+    one_draw = RECIPES["VB"] | {"sampling": {"draws": 1}}
     times = []
     for _ in range(rounds):
-        _, result = fitted(kernels, labels, seed, GIBBS | {"sampling": sampling})
+        _, result = fitted(kernels, labels, seed, RECIPES["Gibbs"] | {"sampling": sampling})
         sweep = float(result["posterior"].attrs["sampling_time"]) / (sweeps + 10)
         start = time.perf_counter()
         fitted(kernels, labels, seed, one_draw)

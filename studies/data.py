@@ -9,13 +9,11 @@ import numpy as np
 import pandas as pd
 
 from kernelzoo.datasets import Dataset, load
-from kernelzoo.validation import argument_error, check_name
+from kernelzoo.validation import check_name
 
 
 def objects(name: str, standardize: bool, classes: Sequence[str] | None = None) -> Dataset:
     """Load all objects of a data set, or those of some classes; they are cached in memory."""
-    if classes is not None and (isinstance(classes, str) or not len(classes)):
-        raise argument_error("classes", "objects", "a list of names of classes", repr(classes))
     return _objects(name, standardize, None if classes is None else tuple(map(str, classes)))
 
 

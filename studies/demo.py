@@ -30,19 +30,20 @@ from kernelzoo.models.kernels import gaussian, linear, polynomial
 
 type Runs = tuple[tuple[Engine, dict[str, Any]], ...]
 
+CHAINS: dict[str, Any] = {"chains": 4, "cores": min(2, os.cpu_count() or 1)}
+
 
 def run(out: Path, seed: int, console: Console) -> Comparison:
     """Classify wines with VB and Gibbs; complete a kernel with Exact, Gibbs and NUTS; compare."""
     out.mkdir(parents=True, exist_ok=True)
-    cores = min(2, os.cpu_count() or 1)
-    comparison = _classify(out, seed, cores, console)
-    _complete(out, seed, cores, console)
+    comparison = _classify(out, seed, console)
+    _complete(out, seed, console)
     console.print(f"\nwritten to {out}/: {', '.join(sorted(p.name for p in out.iterdir()))}")
     console.print("next: make lab opens Jupyter on the tour (notebooks/tour.ipynb)")
     return comparison
 
 
-def _classify(out: Path, seed: int, cores: int, console: Console) -> Comparison:
+def _classify(out: Path, seed: int, console: Console) -> Comparison:
     """Learn which of three kernels separates wines, with its uncertainty."""
     data = load("wine").split(test_size=0.3, seed=seed)
     kernels = (gaussian(1 / 13) | linear() | polynomial(2)).normalize("trace")
@@ -51,17 +52,15 @@ def _classify(out: Path, seed: int, cores: int, console: Console) -> Comparison:
     console.rule("a classifier on three kernels: MultinomialProbit")
     console.print(
         f"wine: {len(data.y_train)} objects to learn from, {len(data.y_test)} held out, "
-        f"{model.n_classes} classes, kernels {', '.join(model.coords['kernel'])}\n{_able(model)}"
+        f"{model.n_classes} classes, kernels {', '.join(model.coords['kernel'])}"
     )
-    gibbs = {"chains": 4, "draws": 2000, "tune": 500, "cores": cores}
-    results = _fit(model, ((VB(), {}), (Gibbs(), gibbs)), "wine", out, seed)
+    runs: Runs = (VB(), {}), (Gibbs(), CHAINS | {"draws": 2000, "tune": 500})
+    results = _fit(model, runs, out / "wine", seed, console)
     comparison = compare_engines(
         results, model=model, kernels_new=test_kernels, labels_new=data.y_test
     )
-    comparison.engines.to_csv(out / "engines.csv")
-    comparison.variables.to_csv(out / "variables.csv")
-    comparison.elements.to_csv(out / "elements.csv")
-
+    for table in ("engines", "variables", "elements"):
+        getattr(comparison, table).to_csv(out / f"{table}.csv")
     predictions = {name: predict(model, result, test_kernels) for name, result in results.items()}
     plot_weights(results)
     plt.savefig(out / "weights.png")
@@ -76,37 +75,38 @@ def _classify(out: Path, seed: int, cores: int, console: Console) -> Comparison:
     return comparison
 
 
-def _complete(out: Path, seed: int, cores: int, console: Console) -> None:
+def _complete(out: Path, seed: int, console: Console) -> None:
     """Draw the missing rows of a small kernel matrix by Exact, Gibbs and NUTS."""
     model = WishartCompletion.example()
     console.rule("a kernel with missing rows: WishartCompletion")
     console.print(
         f"{len(model.coords['train'])} objects seen, {len(model.coords['test'])} missing: few "
         "enough to compare with NUTS, which works on every model but first compiles the density's "
-        f"gradient, once, for 10 to 30 seconds\n{_able(model)}"
+        "gradient, once, for 10 to 30 seconds"
     )
-    chains = {"chains": 4, "draws": 1000, "tune": 300, "cores": cores}
-    engines_here: Runs = ((Exact(), {"draws": 4000}), (Gibbs(), chains), (NUTS(), chains))
-    results = _fit(model, engines_here, "completion", out, seed)
-    comparison = compare_engines(results)
-    console.print(comparison, markup=False, highlight=False, soft_wrap=True)
+    chains = CHAINS | {"draws": 1000, "tune": 300}
+    runs: Runs = (Exact(), {"draws": 4000}), (Gibbs(), chains), (NUTS(), chains)
+    results = _fit(model, runs, out / "completion", seed, console)
+    console.print(compare_engines(results), markup=False, highlight=False, soft_wrap=True)
 
 
-def _able(model: pm.Model) -> str:
-    """One line with the engines that apply."""
+def _fit(
+    model: pm.Model,
+    runs: Runs,
+    stem: Path,
+    seed: int,
+    console: Console,
+) -> dict[str, DataTree]:
+    """Fit with each engine, and save the results in files that begin with `stem`."""
     names = ", ".join(engines(model).frame.query("applies != 'no'").index)
     more = f"python -m kernelzoo engines {type(model).__name__}"
-    return f"engines that apply: {names} ({more} says why others do not)"
-
-
-def _fit(model: pm.Model, runs: Runs, stem: str, out: Path, seed: int) -> dict[str, DataTree]:
-    """Fit with each engine and save its result."""
+    console.print(f"engines that apply: {names} ({more} says why others do not)")
     results = {}
     for engine, options in runs:
         with warnings.catch_warnings():
             # The tables and figures mark engines with too large a k-hat.
             warnings.simplefilter("ignore", ApproximationWarning)
             result = fit(model, engine, random_seed=seed, **options)
-        result.to_netcdf(out / f"{stem}-{engine.name.lower()}.nc")
+        result.to_netcdf(f"{stem}-{engine.name.lower()}.nc")
         results[engine.name] = result
     return results

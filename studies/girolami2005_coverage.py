@@ -24,20 +24,11 @@ from kernelzoo.models import CompositeKernelRegression
 from kernelzoo.models.combinations import DirichletWeights
 from kernelzoo.models.kernels import Kernels, gaussian, linear, polynomial
 
-from .study import Study, Task, described
+from .study import RECIPES, Study, Task, described
 
-__all__ = ["coverage", "coverage_study"]
-
-ENGINES: dict[str, dict[str, Any]] = {
-    "VB": {"engine": "vb", "draws": 2000},
-    "Gibbs": {"engine": "gibbs", "draws": 1000, "tune": 300, "chains": 2},
-}
-#: Settings of both data sets: numbers of objects, and level of the intervals, per cent.
-COMMON: dict[str, Any] = {"n_train": 60, "n_test": 500, "level": 90.0}
-SETTINGS: dict[str, dict[str, Any]] = {
-    "known truth": COMMON | {"width": 2.0, "tau": 4.0, "nu": 2.0, "sigma": 2.0, "varsigma": 1.0},
-    "Friedman": COMMON | {"width": 2.0, "noise": 1.0},
-}
+RECIPE = RECIPES["girolami2005_coverage"]
+ENGINES: dict[str, dict[str, Any]] = RECIPE["engines"]
+SETTINGS = {column: RECIPE["common"] | own for column, own in RECIPE["data"].items()}
 
 
 class Problem(NamedTuple):
@@ -99,20 +90,13 @@ def coverage(column: str, seed: int, **settings: Any) -> dict[str, float]:
     problem = PROBLEMS[column](np.random.default_rng(seed), settings)
     level = settings["level"] / 100
     reach, scale = norm.isf((1 - level) / 2), problem.targets_new.std()
+    quiet: dict[str, Any] = {"progressbar": False, "log_likelihood": False, "cores": 1}
     values = {}
     for name, options in settings["engines"].items():
         with warnings.catch_warnings():
             # The table shows the errors of VB.
             warnings.simplefilter("ignore", ApproximationWarning)
-            result = fit(
-                problem.model,
-                options["engine"],
-                random_seed=seed,
-                progressbar=False,
-                log_likelihood=False,
-                cores=1,
-                **{key: value for key, value in options.items() if key != "engine"},
-            )
+            result = fit(problem.model, random_seed=seed, **quiet, **options)
         predictions = predict(problem.model, result, problem.kernels_new)
         error = predictions["mean"].to_numpy() - problem.targets_new
         covered = np.abs(error) <= reach * predictions["sd"].to_numpy()

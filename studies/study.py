@@ -6,10 +6,7 @@ file at once, named by the recipe (function and settings), the split and its see
 repeated. A seed depends on the study's seed, the column and the split alone: all tasks of a column
 use the same splits, and neither order, processes nor interruptions change the table.
 
-A cell *agrees* with the paper if Welch's t test does not reject equal means at level 0.01, and
-*differs* otherwise. Both means are over splits of the same data, so that standard errors cover the
-draw of splits only. Where the paper prints no spread, its number counts as exact apart from
-rounding. Below five splits there is no verdict.
+`verdict` says when a cell agrees with the paper's.
 """
 
 import hashlib
@@ -26,27 +23,27 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from rich.table import Table
-from scipy.stats import ttest_ind_from_stats
+from scipy.stats import t as student
 
 from kernelzoo.inference.engine import quiet_sampler, records
 from kernelzoo.validation import check_count
-
-__all__ = ["Published", "Report", "Study", "Task", "described", "printed", "run_study", "tabulate"]
 
 FOLDER = Path(__file__).parent
 #: Titles, sizes and notes of the studies.
 DESCRIPTIONS = tomllib.loads((FOLDER / "studies.toml").read_text(encoding="utf-8"))
 #: Settings of the studies, by module.
 RECIPES = tomllib.loads((FOLDER / "recipes.toml").read_text(encoding="utf-8"))
-#: Level of the test, and least number of splits for a verdict.
-LEVEL, FEWEST = 0.01, 5
+#: Level of the intervals of `verdict`, and least number of splits for one.
+LEVEL, FEWEST = 0.95, 5
+#: Margin in points per cent, and for other numbers as a share of the printed one.
+POINTS, SHARE = 2.0, 0.1
 
 
 class Published(NamedTuple):
     """Printed mean; the number after its plus-minus, if any; half a unit of the last digit."""
 
     mean: float
-    spread: float | None = None
+    spread: float = np.nan
     rounding: float = 0.0
 
 
@@ -56,10 +53,8 @@ def printed(name: str) -> dict[tuple[str, str], Published]:
     if not path.exists():
         return {}
     return {
-        (line.row, line.column): Published(
-            line.mean, None if np.isnan(line.spread) else line.spread, np.nan_to_num(line.rounding)
-        )
-        for line in pd.read_csv(path).itertuples()
+        (line.row, line.column): Published(line.mean, line.spread, line.rounding)
+        for line in pd.read_csv(path).fillna({"rounding": 0.0}).itertuples()
     }
 
 
@@ -85,9 +80,8 @@ class Task:
 
     @property
     def recipe(self) -> str:
-        """Fingerprint of the function and the settings."""
-        name = f"{self.function.__module__}.{self.function.__qualname__}"
-        contents = [self.column, self.rows, name, self.settings]
+        """Fingerprint of the function's name and the settings."""
+        contents = [self.column, self.rows, self.function.__name__, self.settings]
         return hashlib.sha256(json.dumps(contents, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -119,8 +113,9 @@ class Study:
 
     `published` numbers are by (row, column), and so are the reasons of `irreproducible` ones. The
     number after the paper's plus-minus is a standard deviation over splits, or with `spread` "se" a
-    standard error. Studies with common tasks share the folder of units `ledger`. `shown` are the
-    rows of the table, by default all.
+    standard error. The printed numbers of the columns `relative` are not in per cent. Studies with
+    common tasks share the folder of units `ledger`. `shown` are the rows of the table, by default
+    all.
     """
 
     name: str
@@ -132,19 +127,20 @@ class Study:
     published: Mapping[tuple[str, str], Published] = field(default_factory=dict)
     published_splits: int = 30
     spread: str = "sd"
+    relative: tuple[str, ...] = ()
     irreproducible: Mapping[tuple[str, str], str] = field(default_factory=dict)
     notes: str = ""
     ledger: str | None = None
     shown: frozenset[str] | None = None
 
+    def rows_of(self, task: Task) -> tuple[str, ...]:
+        """Rows of a task that are in the table."""
+        return tuple(row for row in task.rows if self.shown is None or row in self.shown)
+
     def seed_of(self, column: str, split: int) -> int:
         """Seed of a split (32 bits), the same for every task of the column."""
         key = (zlib.crc32(column.encode()), split)
         return int(np.random.SeedSequence(self.seed, spawn_key=key).generate_state(1)[0])
-
-    def rows_of(self, task: Task) -> tuple[str, ...]:
-        """Rows of a task that are in the table."""
-        return tuple(row for row in task.rows if self.shown is None or row in self.shown)
 
     def unit(self, task: Task, split: int) -> Unit:
         """One task on one split."""
@@ -170,14 +166,9 @@ def described(name: str, tasks: Iterable[Task], **fields: Any) -> Study:
         for each in told.get("irreproducible", ())
         for cell in product(each["rows"], each["columns"])
     }
-    own = {key: value for key, value in told.items() if key not in ("like", "irreproducible")}
+    fields |= {key: value for key, value in told.items() if key not in ("like", "irreproducible")}
     return Study(
-        name=name,
-        tasks=tuple(tasks),
-        published=printed(name),
-        irreproducible=reasons,
-        **own,
-        **fields,
+        name, tasks=tuple(tasks), published=printed(name), irreproducible=reasons, **fields
     )
 
 
@@ -196,10 +187,9 @@ def run_study(
     processes. After Ctrl-C the table has the finished splits.
     """
     splits = check_count(study.splits if splits is None else splits, "splits", "run_study")
-    units = study.units(splits)
     made = records(
         lambda: Unit.run,
-        units,
+        study.units(splits),
         title=study.name,
         owner="run_study",
         store=out / (study.ledger or study.name),
@@ -240,61 +230,82 @@ def _line(
 ) -> dict[str, Any]:
     """Paper and ours (mean, sd over splits, divisor n - 1), difference and verdict of a cell."""
     cell = row, task.column
-    paper = study.published.get(cell)
-    theirs = np.nan if paper is None or paper.spread is None else paper.spread
-    theirs *= study.published_splits**0.5 if study.spread == "se" else 1.0
+    paper = study.published.get(cell, Published(np.nan))
+    theirs = paper.spread * (study.published_splits**0.5 if study.spread == "se" else 1.0)
     mean = float(np.mean(values)) if values else np.nan
     sd = float(np.std(values, ddof=1)) if len(values) > 1 else np.nan
-    # Of the difference, or of our mean if the paper has no sd.
-    error = np.hypot(
-        sd / max(len(values), 1) ** 0.5, np.nan_to_num(theirs) / study.published_splits**0.5
-    )
-    if values:
-        told = verdict(study, cell, mean, sd, len(values), float(np.nan_to_num(theirs)))
-    elif task.skip:
-        told = f"skipped: {task.skip}"
+    difference = mean - paper.mean
+    if study.published_splits == 1:
+        margin, reach = paper.rounding, 0.0
     else:
+        unit = SHARE * abs(paper.mean) if task.column in study.relative else POINTS
+        margin = max(unit, np.nan_to_num(theirs))
+        reach = paper.rounding + half_width(
+            sd, len(values), float(np.nan_to_num(theirs)), study.published_splits
+        )
+    low, high = difference - reach, difference + reach
+    if task.skip and not values:
+        told = f"skipped: {task.skip}"
+    elif not values:
         told = f"failed: {errors[0]}" if errors else "not run"
+    elif np.isnan(paper.mean):
+        told = "not in the paper"
+    else:
+        told = verdict(low, high, margin)
+        if told == "differs" and cell in study.irreproducible:
+            told = f"paper's cell cannot be reproduced: {study.irreproducible[cell]}"
     return {
         "column": task.column,
         "row": row,
-        "paper": np.nan if paper is None else paper.mean,
+        "paper": paper.mean,
         "paper_sd": theirs,
         "ours": mean,
         "sd": sd,
         "splits": len(values),
         "failed": len(errors),
-        "difference": np.nan if paper is None else mean - paper.mean,
-        "standard_error": np.nan if paper is None else error,
+        "difference": difference,
+        "low": low,
+        "high": high,
+        "margin": np.nan if np.isnan(paper.mean) else margin,
         "verdict": told,
         "values": values,
     }
 
 
-def verdict(
-    study: Study, cell: tuple[str, str], mean: float, sd: float, number: int, theirs: float
-) -> str:
-    """Verdict on a cell with our mean and sd over `number` splits; `theirs` is the paper's sd."""
-    paper = study.published.get(cell)
-    if paper is None:
-        return "not in the paper"
-    gap = max(abs(mean - paper.mean) - paper.rounding, 0.0)
-    if study.published_splits == 1:
-        agrees = gap == 0
-    elif number < FEWEST:
-        return "too few splits"
-    elif sd == theirs == 0:
-        agrees = round(gap, 2) == 0
-    else:
-        # With a standard deviation of 0, Welch's test is Student's t test against a number.
-        welch = ttest_ind_from_stats(
-            gap, sd, number, 0, theirs, study.published_splits, equal_var=False
-        )
-        agrees = welch.pvalue >= LEVEL
-    if agrees:
+def half_width(sd: float, number: int, theirs: float, published_splits: int) -> float:
+    """Half of Welch's interval of a difference of two means over splits, from their sds.
+
+    A printed mean without an sd (`theirs` = 0) counts as exact. Infinite below ``FEWEST`` splits:
+    a few equal numbers look like a standard deviation of 0.
+    """
+    if number < FEWEST:
+        return np.inf
+    ours, exact = sd**2 / number, theirs**2 / published_splits
+    if ours + exact == 0:
+        return 0.0
+    degrees = (ours + exact) ** 2 / (ours**2 / (number - 1) + exact**2 / (published_splits - 1))
+    return float(student.isf((1 - LEVEL) / 2, degrees) * np.sqrt(ours + exact))
+
+
+def verdict(low: float, high: float, margin: float) -> str:
+    """Compare a cell with the paper's by an equivalence test.
+
+    A cell agrees with the paper's if the 95 % interval of the difference of the two means lies
+    within the margin, and differs if it lies outside of the margin; otherwise there are too few
+    splits to tell, as always with fewer than five. The margin is 2 points for numbers in per cent,
+    a tenth of the printed number for others, or the paper's standard deviation over splits if that
+    is larger. The interval is Welch's over the draw of splits, widened by the rounding of the
+    printed mean; a mean printed without a spread counts as exact. A number that is not a mean over
+    splits agrees if it is the printed one, rounded.
+    """
+    # The difference of two decimal numbers is not exact.
+    if max(-low, high) <= margin + 1e-9:
         return "agrees"
-    reason = study.irreproducible.get(cell)
-    return f"paper's cell cannot be reproduced: {reason}" if reason else "differs"
+    return "differs" if low > margin or high < -margin else "too few splits to tell"
+
+
+#: The rule of `verdict`, for pages and tables.
+RULE = " ".join(str(verdict.__doc__).split("\n\n")[1].split())
 
 
 @dataclass(frozen=True)
@@ -314,50 +325,55 @@ class Report:
     def markdown(self) -> str:
         """Table, rule of the verdicts, and recipes."""
         study = self.study
-        header, *body = self.printed()
-        lines = [f"# {study.title}", "", f"{study.measure}: mean ± sd over random splits.", ""]
-        for row in (header, ["---"] * len(header), *body):
-            escaped = (entry.replace("|", "\\|").replace("\n", " ") for entry in row)
-            lines.append(f"| {' | '.join(escaped)} |")
-        lines += ["", self.rule(), *([study.notes] if study.notes else []), "", "Settings:", ""]
+        lines = [f"# {study.title}", "", f"{study.measure}; {self.repetitions()}.", ""]
+        lines += [*self.markdown_table(), "", self.rule(), study.notes, "", "Settings:", ""]
         for task in study.tasks:
             if rows := study.rows_of(task):
                 settings = json.dumps(dict(task.settings), sort_keys=True)
                 lines.append(f"- {task.column}, {', '.join(rows)}: `{settings}`")
         return "\n".join(lines) + "\n"
 
-    def rule(self) -> str:
-        """Rule of the verdicts."""
-        study = self.study
-        if study.published_splits == 1:
-            return "Not a mean over splits: a cell agrees when it is the printed number, rounded."
-        spread = {"sd": "standard deviation", "se": "standard error"}[study.spread]
-        alone = any(paper.spread is None for paper in study.published.values())
-        exact = " A mean printed without a spread counts as exact." if alone else ""
-        return (
-            f"A cell agrees when Welch's t test of the two means, less rounding, has p >= {LEVEL}; "
-            "se is the standard error of the difference over the draw of splits. The paper has "
-            f"{study.published_splits} splits and prints a {spread} with its means. Below {FEWEST} "
-            f"splits there is no verdict.{exact}"
+    def markdown_table(self) -> list[str]:
+        """Lines of the table."""
+        header, *body = self.printed()
+        escaped = (
+            [entry.replace("|", "\\|").replace("\n", " ") for entry in row]
+            for row in (header, ["---"] * len(header), *body)
         )
+        return [f"| {' | '.join(row)} |" for row in escaped]
+
+    def repetitions(self) -> str:
+        """Say how many splits the cells hold, of how many: "5 to 10 of 30 splits"."""
+        held = self.table["splits"][self.table["splits"] > 0]
+        number = " to ".join(map(str, sorted({held.min(), held.max()}))) if len(held) else "none"
+        return f"{number} of {self.study.splits} splits"
+
+    def rule(self) -> str:
+        """Rule of the verdicts, and what the paper prints."""
+        if not self.study.published:
+            return ""
+        number, spread = self.study.published_splits, self.study.spread
+        if number == 1:
+            return RULE
+        named = {"sd": "standard deviation", "se": "standard error"}[spread]
+        return f"{RULE} The paper has {number} splits and prints a {named} with its means."
 
     def printed(self) -> list[list[str]]:
         """Header and rows of the table in print."""
-        rows = [["data", "method", "paper", "ours", "splits", "difference", "se", "verdict"]]
+        rows = [["data", "method", "paper", "ours", "splits", "difference", "margin", "verdict"]]
         for line in self.table.to_dict("records"):
             trouble = f" ({line['failed']} failed)" if line["failed"] else ""
             means = [
                 " ± ".join(f"{x:.2f}" for x in pair if not np.isnan(x))
                 for pair in ((line["paper"], line["paper_sd"]), (line["ours"], line["sd"]))
             ]
-            difference, error = line["difference"], line["standard_error"]
+            difference = "" if np.isnan(line["difference"]) else f"{line['difference']:+.2f}"
+            if np.isfinite(line["high"]) and line["high"] > line["low"]:
+                difference += f" ({line['low']:+.2f} to {line['high']:+.2f})"
+            margin = "" if np.isnan(line["margin"]) else f"{line['margin']:.2f}"
+            number = f"{line['splits']}{trouble}"
             rows.append(
-                [
-                    *(line["column"], line["row"], *means, f"{line['splits']}{trouble}"),
-                    "" if np.isnan(difference) else f"{difference:+.2f}",
-                    "" if np.isnan(error) else f"{error:.2f}",
-                    line["verdict"],
-                ]
+                [line["column"], line["row"], *means, number, difference, margin, line["verdict"]]
             )
         return rows
 

@@ -17,7 +17,7 @@ import numpy as np
 
 import kernelzoo as kz
 from kernelzoo.custom_steps.moves.hamiltonian import StepTuning, adapt_step
-from kernelzoo.custom_steps.moves.simplex_metropolis import (
+from kernelzoo.custom_steps.moves.metropolis import (
     initial_concentration_tuning,
     initial_weight_tuning,
 )

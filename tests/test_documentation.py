@@ -2,6 +2,7 @@
 
 import doctest
 import inspect
+import json
 import re
 import sys
 import warnings
@@ -248,6 +249,25 @@ def test_a_card_without_a_reference_says_how_to_draw_it(tmp_path, monkeypatch):
 def test_every_study_belongs_to_a_paper():
     for study in papers.STUDIES:
         assert sum(study.startswith(paper.studies) for paper in papers.PAPERS) == 1, study
+
+
+def test_tables_of_papers_say_the_rule_and_how_many_splits_their_ledgers_hold(
+    monkeypatch, tmp_path
+):
+    study = papers.STUDIES["girolami2005-figure3"]()
+    records = []
+    for split in range(3):
+        unit = study.unit(study.tasks[0], split)
+        values = dict.fromkeys(unit.task.rows, 1.0)
+        recipe = {"recipe": unit.task.recipe, "split": split, "seed": unit.seed}
+        records.append(json.dumps(recipe | {"values": values}))
+    (tmp_path / f"{study.name}.jsonl").write_text("\n".join(records), encoding="utf-8")
+    monkeypatch.setattr(papers, "LEDGERS", tmp_path)
+    assert "\n\nPer cent; 3 of 30 splits.\n\n" in papers._of_study(study.name, study)
+    page = papers.pages()["papers/girolami2005.md"]
+    assert (
+        "\n\n## Tables and figures\n\nA cell agrees with the paper's if the 95 % interval" in page
+    )
 
 
 def test_every_model_has_a_card_and_a_paper():

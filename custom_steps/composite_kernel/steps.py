@@ -12,15 +12,13 @@ from ...models.composite_kernel import CompositeKernelClassification, CompositeK
 from ...numerics.kernel_products import Design
 from ...validation import Count, argument_error, check_arguments
 from ..block import GibbsBlock, Names, Shared, declared
-from ..moves.simplex_metropolis import (
+from ..moves.metropolis import (
     adapt_concentrations,
     adapt_weights,
     initial_concentration_tuning,
     initial_weight_tuning,
 )
 from .sweep import Classification, Info, Likelihood, Prior, Regression, State, Tuning, sweep
-
-__all__ = ["RULES", "CompositeKernelGibbs"]
 
 #: Rules of combination whose weights the sweep moves.
 RULES = FixedWeights, DirichletWeights, Binary
@@ -31,9 +29,9 @@ class CompositeKernelGibbs(GibbsBlock):
 
     A sweep redraws alpha and those of phi, beta, varphi, gamma that are given; NUTS takes the
     others. If the declaration integrates alpha out, the sweep draws alpha for its own use. Outputs
-    that share nothing have a sweep each.
-    Polya-Gamma variables are drawn anew in each sweep of the classifier and not recorded. Kernels
-    and responses are read at construction: make a new step after ``pm.set_data``.
+    that share nothing have a sweep each. Polya-Gamma variables are drawn anew in each sweep of the
+    classifier and not recorded. Kernels and responses are read at construction: make a new step
+    after ``pm.set_data``. TypeError and ValueError for other models, variables and settings.
 
     Parameters
     ----------
@@ -46,20 +44,12 @@ class CompositeKernelGibbs(GibbsBlock):
         sketches; such a chain may keep its weights for thousands of sweeps. Selections need
         "marginal".
     moves : int, default=2
-        Number of moves of beta, and of varphi, a sweep.
+        Number of moves of beta, and of varphi, per sweep.
     block : int, default=2
         Number of kernels of a selection that are drawn jointly, from all 2^block states. Each new
         state costs one factorisation. Other rules do not use it.
     **shared
         model, rng and blocked: see `GibbsBlock`.
-
-    Raises
-    ------
-    TypeError
-        When the model is neither of the two.
-    ValueError
-        When `vars` lacks the model's alpha, when `scheme` is "paper" for a selection or for a beta
-        of a model without alpha, or when `moves` or `block` is below one.
 
     Notes
     -----

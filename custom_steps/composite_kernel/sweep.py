@@ -24,7 +24,6 @@ Outputs with one gamma share a factorisation; those with their own need one each
 serve all, but cost as much as 20 to 35 factorisations.)
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import NamedTuple, override
@@ -36,39 +35,22 @@ from ...models.combinations.sums import Binary
 from ...models.learned_scale import LearnedScale
 from ...numerics.kernel_products import Design
 from ...numerics.normal_regression import Conditional, dual, primal
-from ..moves.rate import draw_rate, move_rate
-from ..moves.selection import update_selection
-from ..moves.simplex_ellipse import update_simplex
-from ..moves.simplex_metropolis import (
+from ..moves.ellipse import draw_rate, move_rate, update_simplex
+from ..moves.metropolis import (
     ConcentrationTuning,
-    WeightTuning,
+    WalkTuning,
     update_concentrations,
     update_weights,
     weights_likelihood,
 )
-
-__all__ = [
-    "Classification",
-    "Info",
-    "Likelihood",
-    "Prior",
-    "Regression",
-    "State",
-    "Tuning",
-    "conditional",
-    "draw_noise_precision",
-    "draw_precisions",
-    "sweep",
-]
+from ..moves.selection import update_selection
 
 
 class State(NamedTuple):
     """Position of the chain: alpha, phi (M,); beta, varphi (K,); gamma, 1 in classification.
 
-    With several outputs alpha is (P, M), and gamma may be (P,). Varsigma counts only if learned.
-
-    A selection beta of kernels is integer.
-    A collapsed sweep of the regression model does not read alpha.
+    With several outputs alpha is (P, M), and gamma may be (P,). Varsigma counts only if learned. A
+    selection beta is integer. A collapsed sweep of the regression model does not read alpha.
     """
 
     alpha: np.ndarray
@@ -82,7 +64,7 @@ class State(NamedTuple):
 class Tuning(NamedTuple):
     """Proposals of the Metropolis moves; None for moves that are not made."""
 
-    weights: WeightTuning | None = None
+    weights: WalkTuning | None = None
     concentrations: ConcentrationTuning | None = None
 
 
@@ -90,16 +72,9 @@ COLLAPSED = Tuning()
 
 
 class Info(NamedTuple):
-    """Statistics of the weights' moves in a sweep; NaN, or zero evaluations, without moves.
+    """Mean acceptance probabilities of the weights' and the concentrations' (K,) Metropolis moves.
 
-    Parameters
-    ----------
-    weights : float
-        Mean acceptance probability of the Metropolis moves.
-    concentrations : ndarray of shape (K,)
-        Mean acceptance probabilities of the concentrations' moves.
-    evaluations : int
-        Evaluations of the evidence by elliptical slice samplers, or for selections.
+    NaN without moves; and the number of evaluations of the evidence with alpha integrated out.
     """
 
     weights: float
@@ -134,31 +109,13 @@ class Terms(NamedTuple):
     linear: np.ndarray
 
 
-@dataclass(frozen=True)
-class Likelihood(ABC):
-    """Base class of the likelihoods.
-
-    Parameters
-    ----------
-    response : ndarray of shape (N,) or (N, P)
-        Targets, or labels (0 or 1) minus one half.
-    """
+class Regression(NamedTuple):
+    """Normal noise of precision gamma around the scores; `response` are targets (N,) or (N, P)."""
 
     response: np.ndarray
 
-    @abstractmethod
     def terms(self, state: State, design: Design, rng: np.random.Generator) -> list[Terms]:
-        """Draw new auxiliary variables and return the quadratic forms of the scores.
-
-        There is one for all outputs, or one an output.
-        """
-
-
-class Regression(Likelihood):
-    """Normal noise of precision gamma around the scores."""
-
-    @override
-    def terms(self, state: State, design: Design, rng: np.random.Generator) -> list[Terms]:
+        """Quadratic forms of the scores: one for all outputs, or one per output."""
         if np.ndim(state.gamma) == 0:
             return [Terms(state.gamma, state.gamma * self.response)]
         columns = self.response.T[:, :, None]
@@ -167,26 +124,25 @@ class Regression(Likelihood):
         ]
 
 
-class Classification(Likelihood):
-    """Bernoulli with the scores as logits: omega_n ~ PG(1, f_n)."""
+class Classification(NamedTuple):
+    """Bernoulli with the scores as logits; `response` are labels (0 or 1) minus one half."""
 
-    @override
+    response: np.ndarray
+
     def terms(self, state: State, design: Design, rng: np.random.Generator) -> list[Terms]:
+        """Draw omega_n ~ PG(1, f_n), and return the quadratic form of the scores."""
         scores = design.composite(state.beta) @ state.alpha
-        # The package's default method draws .16 for any score beyond 175.
+        # The package's default method draws 0.16 for any score beyond 175.
         omega = random_polyagamma(1.0, scores, method="alternate", random_state=rng)
         return [Terms(omega, self.response)]
 
 
+type Likelihood = Regression | Classification
+
+
 @dataclass(frozen=True)
 class Independent(Conditional):
-    """Conditionals of outputs that are independent given everything else.
-
-    Parameters
-    ----------
-    laws : list of Conditional
-        One an output.
-    """
+    """Conditionals of outputs, one law each, that are independent given everything else."""
 
     laws: list[Conditional]
 
@@ -253,47 +209,17 @@ def sweep(
     moves: int = 2,
     block: int = 2,
 ) -> tuple[State, Info]:
-    """Redraw alpha and the variables in `redraw`, leaving the joint posterior invariant.
+    """Redraw alpha and the variables named in `redraw`, leaving the joint posterior invariant.
 
     The order matters. The auxiliary variables depend on alpha and come first. Then the kernels'
     weights may move with alpha integrated out: until alpha is redrawn, no draw may depend on its
-    old value.
+    old value. With proposals in `tuning`, beta moves by Metropolis given alpha, as the paper
+    sketches, and varphi given beta. Without, beta and varphi move by elliptical slice sampling with
+    alpha integrated out, and selections by draws from their conditional, `block` kernels jointly.
+    Varsigma moves with phi.
 
-    Parameters
-    ----------
-    state : State
-        Current values; not modified.
-    likelihood : Likelihood
-        `Regression` or `Classification`.
-    design : Design
-        Kernels.
-    prior : Prior
-        Hyperparameters.
-    rng : numpy.random.Generator
-        Source of randomness.
-    redraw : collection of str
-        Those of "phi", "beta", "varphi", "gamma", "varsigma" that are redrawn; the others are kept.
-        Varsigma moves with phi.
-    tuning : Tuning, optional
-        Proposals for Metropolis moves of beta given alpha, as the paper sketches, and of varphi
-        given beta. Without proposals, beta and varphi move by elliptical slice sampling with alpha
-        integrated out, and selections by draws from their conditional.
-    moves : int, default=2
-        Number of moves of beta and of varphi.
-    block : int, default=2
-        Number of kernels whose selection is drawn jointly.
-
-    Returns
-    -------
-    state : State
-        New values; redrawn variables are new arrays.
-    info : Info
-        Statistics of the moves.
-
-    Notes
-    -----
     Source: girolami2005, sections 3 and 4. Cost: one factorisation, see `conditional`, and about
-    three more a move when collapsed.
+    three more per move when collapsed.
     """
     alpha, phi, beta, varphi, gamma, varsigma = state
     rate = prior.varsigma

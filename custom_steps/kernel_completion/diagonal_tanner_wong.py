@@ -27,8 +27,6 @@ from ...numerics.packed_factor import order_of_packed, triangle
 from ...validation import argument_error, check_name
 from ..block import GibbsBlock, Names, Shared, check_owned
 
-__all__ = ["DiagonalTannerWongImputation", "DiagonalTannerWongPosterior"]
-
 type Array = npt.NDArray[np.float64]
 
 
@@ -40,16 +38,9 @@ class Parameters(NamedTuple):
 
 
 class Constants(NamedTuple):
-    """Quantities that are constant during sampling.
+    """Constants of sampling: the diagonal w (n1,) of W11; r, degrees of freedom of W; the priors.
 
-    Attributes
-    ----------
-    w : array (n1,)
-        Diagonal of the diagonal matrix W11.
-    n2 : int
-        Number of test objects.
-    r, eta, zeta, tau : float
-        Degrees of freedom of W, shape of 1/delta, shape and rate of lambda.
+    1/delta has the shape eta, lambda the shape zeta and the rate tau.
     """
 
     w: Array
@@ -135,7 +126,8 @@ class _DiagonalTannerWong(GibbsBlock):
 class DiagonalTannerWongImputation(_DiagonalTannerWong):
     """I-step of the simplified model, eqs (12)-(15): redraws W21 and W22_1 given delta.
 
-    The model's kernels are read at construction: make a new step after ``pm.set_data``.
+    The model's kernels are read at construction: make a new step after ``pm.set_data``. TypeError
+    and ValueError for other models and variables, and for "TW1" where W22_1 is declared diagonal.
 
     Parameters
     ----------
@@ -147,13 +139,6 @@ class DiagonalTannerWongImputation(_DiagonalTannerWong):
         declared diagonal needs "TW2". Default: "TW1" unless W22_1 is diagonal.
     **shared
         model, rng and blocked: see `GibbsBlock`.
-
-    Raises
-    ------
-    TypeError
-        When the model is not a `DiagonalWishartCompletion`.
-    ValueError
-        For other variables, an unknown variant, or TW1 where W22_1 is declared diagonal.
     """
 
     name = "diagonal_tanner_wong_imputation"
@@ -187,27 +172,10 @@ class DiagonalTannerWongImputation(_DiagonalTannerWong):
 class DiagonalTannerWongPosterior(_DiagonalTannerWong):
     """P-step of the simplified model: redraws lambda given delta, then delta given lambda and W.
 
-    The model's kernels are read at construction: make a new step after ``pm.set_data``.
-
-    Parameters
-    ----------
-    vars : sequence of TensorVariable, optional
-        lambda and delta, in any order.
-    **shared
-        model, rng and blocked: see `GibbsBlock`.
-
-    Raises
-    ------
-    TypeError
-        When the model is not a `DiagonalWishartCompletion`.
-    ValueError
-        For other variables.
-
-    Notes
-    -----
-    The chain moves slowly, because lambda depends on delta only, and the test objects' part of
-    delta on lambda and imputed entries only. The posterior has a closed form:
-    ``fit(model, "exact")``.
+    The model's kernels are read at construction: make a new step after ``pm.set_data``. It takes
+    the arguments of `GibbsBlock`. TypeError and ValueError for other models and variables. The
+    chain moves slowly, because lambda depends on delta only, and the test objects' part of delta on
+    lambda and imputed entries only. The posterior has a closed form: ``fit(model, "exact")``.
 
     Examples
     --------

@@ -25,8 +25,6 @@ from ...numerics.wishart import Bartlett, Spectrum, solve_right
 from ...validation import check_name
 from ..block import GibbsBlock, Names, Shared, check_owned
 
-__all__ = ["TannerWongImputation", "TannerWongPosterior"]
-
 type Array = npt.NDArray[np.float64]
 
 
@@ -46,17 +44,7 @@ class Missing(NamedTuple):
 
 
 class Constants(NamedTuple):
-    """Quantities that are constant during sampling.
-
-    Attributes
-    ----------
-    spectrum : Spectrum
-    theta21 : array (n2, n1)
-    total_factor : array (n1, n1)
-        Lower Cholesky factor of K11 + Theta11.
-    r, eta : float
-        Degrees of freedom of K and Sigma.
-    """
+    """Constants of sampling: Theta21, and the lower Cholesky factor (n1, n1) of K11 + Theta11."""
 
     spectrum: Spectrum
     theta21: Array
@@ -150,21 +138,9 @@ class _TannerWong(GibbsBlock):
 class TannerWongImputation(_TannerWong):
     """I-step of the Tanner-Wong algorithm, eq (5): redraws K21 and K22_1 given Sigma.
 
-    The model's kernels are read at construction: make a new step after ``pm.set_data``.
-
-    Parameters
-    ----------
-    vars : sequence of TensorVariable, optional
-        K21 and K22_1, in any order.
-    **shared
-        model, rng and blocked: see `GibbsBlock`.
-
-    Raises
-    ------
-    TypeError
-        When the model is neither.
-    ValueError
-        For other variables, and for a `WishartKernelMixture` without matched parameters.
+    The model's kernels are read at construction: make a new step after ``pm.set_data``. It takes
+    the arguments of `GibbsBlock`. TypeError and ValueError for other models and variables, and for
+    a `WishartKernelMixture` without matched parameters.
     """
 
     name = "tanner_wong_imputation"
@@ -184,7 +160,8 @@ class TannerWongImputation(_TannerWong):
 class TannerWongPosterior(_TannerWong):
     """P-step of the Tanner-Wong algorithm, eq (6): redraws Sigma, in blocks, given K.
 
-    The model's kernels are read at construction: make a new step after ``pm.set_data``.
+    The model's kernels are read at construction: make a new step after ``pm.set_data``. TypeError
+    and ValueError as for `TannerWongImputation`.
 
     Parameters
     ----------
@@ -195,14 +172,6 @@ class TannerWongPosterior(_TannerWong):
         the same distribution.
     **shared
         model, rng and blocked: see `GibbsBlock`.
-
-    Raises
-    ------
-    TypeError
-        When the model is neither.
-    ValueError
-        For other variables, an unknown `p_step`, and a `WishartKernelMixture` without matched
-        parameters.
 
     Examples
     --------

@@ -19,8 +19,6 @@ import numpy as np
 from scipy.interpolate import CubicSpline
 from scipy.special import digamma, gammaln
 
-__all__ = ["GammaMixture"]
-
 _LOWEST = -1e30
 _KNOTS_A_UNIT = 100
 _WIDEST = 10.0
@@ -39,16 +37,8 @@ _SAFETY = 0.999
 class GammaMixture:
     """Distribution of l = log g with rho integrated out, in z with l = centre + scale sinh z.
 
-    Parameters
-    ----------
-    mu, lam : float
-        Shape and rate of the concentrations' prior.
-    centre, scale : float
-        Constants of the coordinate.
-    log_density : CubicSpline
-        Log density of z up to a constant, on equally spaced knots.
-    log_mode : CubicSpline
-        Logarithm of the concentration that is most likely given z.
+    The splines, on equally spaced knots, are the log density of z up to a constant, and the
+    logarithm of the concentration that is most likely given z.
     """
 
     mu: float

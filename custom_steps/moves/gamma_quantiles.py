@@ -27,8 +27,6 @@ from scipy.special import (
     ndtri_exp,
 )
 
-__all__ = ["log_quantile", "normal_score"]
-
 # Below this log g, P(a, g) = g^a / Gamma(a + 1) to twelve digits.
 _LEADING_TERM = -30.0
 
@@ -101,17 +99,7 @@ def _far_log_quantile(z: np.ndarray, shape: np.ndarray) -> np.ndarray:
 def normal_score(log_g: np.ndarray, shape: np.ndarray | float) -> np.ndarray:
     """Return the normal quantile of the probability below g under Gamma(shape, 1).
 
-    Parameters
-    ----------
-    log_g : ndarray
-        Logarithms of g.
-    shape : ndarray or float
-        Shapes; above 1e6 the result loses digits.
-
-    Returns
-    -------
-    ndarray
-        Scores, finite up to a size of about 1e150.
+    Scores are finite up to a size of about 1e150; shapes above 1e6 cost digits.
     """
     shape = np.broadcast_to(shape, np.shape(log_g))
     g = np.exp(log_g)
@@ -132,12 +120,7 @@ def normal_score(log_g: np.ndarray, shape: np.ndarray | float) -> np.ndarray:
 def log_quantile(z: np.ndarray, shape: np.ndarray | float) -> np.ndarray:
     """Return the log of the Gamma(shape, 1) quantile of the probability below a normal score z.
 
-    Parameters
-    ----------
-    z : ndarray
-        Normal scores.
-    shape : ndarray or float
-        Shapes; above 1e6 the result loses digits.
+    Shapes above 1e6 cost digits.
     """
     shape = np.broadcast_to(shape, np.shape(z))
     leading = (log_ndtr(z) + gammaln(shape + 1.0)) / shape

@@ -11,8 +11,6 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-__all__ = ["LogDensity", "Move", "StepTuning", "adapt_step", "hamiltonian_move"]
-
 type LogDensity = Callable[[np.ndarray], tuple[float, np.ndarray]]
 
 MOST_STEPS = 1_000
@@ -31,20 +29,10 @@ class Move(NamedTuple):
 
 
 class StepTuning(NamedTuple):
-    """Step size of the leapfrog integrator while it is tuned.
+    """Step size of the leapfrog integrator while it is tuned, after a number of `updates`.
 
-    Parameters
-    ----------
-    first : float
-        Logarithm of the first step.
-    updates : int
-        Number of moves used for tuning.
-    shortfall : float
-        Running mean of target minus acceptance.
-    log_step : float
-        Logarithm of the step to try next.
-    log_average : float
-        Logarithm of the step to use once tuning has ended.
+    `shortfall` is the running mean of target minus acceptance. Logarithms: the first step, the step
+    to try next, and the step to use once tuning has ended.
     """
 
     first: float
@@ -80,31 +68,11 @@ def hamiltonian_move(
     length: float,
     rng: np.random.Generator,
 ) -> Move:
-    """Move a position, leaving its distribution invariant.
+    """Move a position (D,), leaving its distribution invariant.
 
-    Parameters
-    ----------
-    log_density : callable
-        Log density up to a constant, minus infinity outside the support, and its gradient.
-    position : ndarray of shape (D,)
-        Current position; not modified.
-    scale : ndarray of shape (D,)
-        Scales of the coordinates; the mass matrix is diagonal with entries 1 / scale^2.
-    step : float
-        Leapfrog step, in units of `scale`.
-    length : float
-        Expected length of a trajectory, in units of `scale`.
-    rng : numpy.random.Generator
-        Source of randomness.
-
-    Returns
-    -------
-    Move
-        New position, acceptance probability, evaluations of the density.
-
-    Notes
-    -----
-    Cost: about `length` / `step` evaluations, at most `MOST_STEPS`.
+    The log density is minus infinity outside the support. The mass matrix is diagonal with entries
+    1 / scale^2; the step and the expected length of a trajectory are in units of `scale`. Cost:
+    about length / step evaluations, at most `MOST_STEPS`.
     """
     n_steps = max(1, int(np.ceil(min(2 * rng.uniform() * length / step, MOST_STEPS))))
     start, gradient = log_density(position)

@@ -8,8 +8,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-__all__ = ["update_selection"]
-
 
 def update_selection(
     beta: np.ndarray,
@@ -20,39 +18,12 @@ def update_selection(
     empty: bool = True,
     moves: int = 1,
 ) -> tuple[np.ndarray, int]:
-    """Redraw the selection, `block` kernels at a time.
+    """Redraw a 0/1 selection (S,), `block` kernels at a time; also count the evidences computed.
 
     The kernels are shuffled and split into blocks; each block is drawn from all its 2^block states
-    given the other blocks. With all kernels in one block the new selection is independent of the
-    old one.
-
-    Parameters
-    ----------
-    beta : ndarray of shape (S,), integer
-        Current selection; not modified.
-    log_evidence : callable
-        Log evidence of a selection (S,), of floats, up to a constant.
-    log_odds : ndarray of shape (S,)
-        Prior log odds of each kernel.
-    rng : numpy.random.Generator
-        Source of randomness.
-    block : int
-        Largest number of kernels drawn jointly; 0 keeps the selection.
-    empty : bool, default=True
-        Whether the empty selection is a state.
-    moves : int, default=1
-        Number of times that all blocks are redrawn.
-
-    Returns
-    -------
-    beta : ndarray of shape (S,), integer
-        New selection.
-    evaluations : int
-        Number of different selections whose evidence was computed.
-
-    Notes
-    -----
-    Cost: one evidence for each of about 2^block S / block states a move, but none twice.
+    given the other blocks, `moves` times. With all kernels in one block the new selection is
+    independent of the old one; a block of 0 keeps the selection. Cost: one evidence for each of
+    about 2^block S / block states per move, but none twice.
     """
     known: dict[bytes, float] = {}
 

@@ -8,11 +8,8 @@ from pytensor.tensor import TensorVariable
 
 from ...models.multinomial_probit import MultinomialProbit
 from ...validation import Count, CountOrZero, argument_error, check_arguments
-from ..block import GibbsBlock, Names, Shared, declared
+from ..block import GibbsBlock, Names, Shared, check_owned, declared
 from .sweep import MOVES, Moves, Tuning, adapt, initial_tuning, sweep
-
-__all__ = ["AlbertChib"]
-
 
 # Number of first tuning sweeps that keep a binary selection. The regressors start at zero, so the
 # utilities are noise at first, which favours the kernel of least effect; once the utilities agree
@@ -23,16 +20,15 @@ HELD = 100
 class AlbertChib(GibbsBlock):
     """Albert-Chib data augmentation for `MultinomialProbit`, as a PyMC step method.
 
-    A sweep redraws W and the other variables in `vars`. The latent utilities are drawn anew in each
-    sweep and not recorded. Kernels and labels are read at construction: make a new step after
-    ``pm.set_data``, which must not change the features of kernels with parameters.
+    A sweep redraws all free variables of the declaration. The latent utilities are drawn anew in
+    each sweep and not recorded. Kernels and labels are read at construction: make a new step after
+    ``pm.set_data``, which must not change the features of kernels with parameters. TypeError and
+    ValueError for other models, variables and settings.
 
     Parameters
     ----------
     vars : sequence of TensorVariable, optional
-        W and all other free variables of the declaration. Only zeta, and beta and rho of `Mean`,
-        may be left to other steps, for instance NUTS. Default: all free variables of the
-        declaration.
+        All free variables of the declaration, in any order.
     moves : int, default=5
         Number of Metropolis moves in a sweep given utilities and regressors. They move weights and
         concentrations (`Mean`), exponents (`Product`) and kernel parameters. 0 for none, where
@@ -47,14 +43,6 @@ class AlbertChib(GibbsBlock):
     **shared
         model, rng and blocked: see `GibbsBlock`.
 
-    Raises
-    ------
-    TypeError
-        When the model is not a `MultinomialProbit`, or its combination rule is not registered.
-    ValueError
-        When `vars` lacks a required variable, for settings out of range, and for features that
-        ``pm.set_data`` has changed.
-
     Notes
     -----
     Sample statistics are mean acceptance probabilities of a sweep, NaN without such moves:
@@ -65,7 +53,7 @@ class AlbertChib(GibbsBlock):
     Examples
     --------
     >>> with model:
-    ...     pm.sample(step=[AlbertChib([model["W"], model["zeta"]])])  # NUTS on beta and rho
+    ...     pm.sample(step=[AlbertChib()])
     """
 
     name = "albert_chib"
@@ -95,7 +83,7 @@ class AlbertChib(GibbsBlock):
         super().__init__(vars, **shared)
 
     def prepare(self, model: Any, given: Names | None) -> tuple[Names, Names]:
-        """Read kernels and labels; choose the variables."""
+        """Read kernels and labels."""
         owner = type(self).__name__
         if not isinstance(model.combination, tuple(MOVES)):
             known = ", ".join(rule.__name__ for rule in MOVES)
@@ -112,31 +100,18 @@ class AlbertChib(GibbsBlock):
         self._composition = model.composition
         self._labels = model.label_codes.astype(np.intp)
         self._tau, self._upsilon = model.tau, model.upsilon
-        owned = given or declared(model)
-        self._owned = set(owned)
-        left = [name for name in declared(model) if name not in self._owned]
-        movable = initial_tuning(self._composition).weights is not None
-        may_be_left = {"zeta", "beta", "rho"} if movable else {"zeta"}
-        if missing := set(left) - may_be_left:
-            raise ValueError(
-                f"The 'vars' argument of {owner} must include {', '.join(sorted(missing))}. "
-                f"Got {sorted(self._owned)}."
-            )
+        owned = declared(model)
+        check_owned(given, owned, owner)
         tuning, (given_regressors, collapsed, _) = self.initial_tuning(), self._moves
-        on_simplex = tuning.weights is not None or tuning.concentrations is not None
         walked = tuning.given_regressors is not None and not collapsed
-        if not given_regressors and (on_simplex or walked):
+        if not given_regressors and (tuning.weights is not None or walked):
             rule = "1 or more: no other move changes the weights or kernel parameters"
             raise argument_error("moves", owner, rule, "0")
-        return owned, left
+        return owned, ()
 
     def initial_tuning(self) -> Tuning:
-        """Return untuned proposals for the variables that the step owns."""
-        tuning = initial_tuning(self._composition)
-        return tuning._replace(
-            weights=tuning.weights if "beta" in self._owned else None,
-            concentrations=tuning.concentrations if "rho" in self._owned else None,
-        )
+        """Return untuned proposals for the learned variables of the kernels."""
+        return initial_tuning(self._composition)
 
     def sweep(
         self, values: Mapping[str, np.ndarray], rng: np.random.Generator
@@ -147,7 +122,6 @@ class AlbertChib(GibbsBlock):
             *(values, self._labels, self._composition, self._tau, self._upsilon, rng),
             tuning=self.tuning,
             moves=self._moves._replace(block=0) if held else self._moves,
-            redraw_variances="zeta" in self._owned,
         )
         if self.tune:
             self.tuning = adapt(self.tuning, new, info, self._composition)

@@ -14,24 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...models.combinations.sums import Binary, Combination
+from ...models.combinations.sums import Binary
 from ..moves.hamiltonian import LogDensity, hamiltonian_move
-
-__all__ = ["Selected", "Selection", "annealed_move", "selection_of"]
-
-
-class Selection(NamedTuple):
-    """Prior of a selection: log odds (S,) of each kernel, and whether it may be empty."""
-
-    log_odds: np.ndarray
-    empty: bool
-
-
-def selection_of(rule: Combination, n_kernels: int) -> Selection | None:
-    """Return the prior of a rule's selection; None for rules that select nothing."""
-    if isinstance(rule, Binary):
-        return Selection(rule.log_odds(n_kernels), rule.empty)
-    return None
 
 
 class Selected(NamedTuple):
@@ -63,43 +47,24 @@ def annealed_move(
     position: np.ndarray,
     log_density_at: Callable[[np.ndarray], LogDensity],
     scale: np.ndarray,
-    prior: Selection,
+    rule: Binary,
     rng: np.random.Generator,
     *,
     step: float,
     length: float,
     stages: int,
 ) -> Selected:
-    """Propose another selection and, jointly, a position that fits it.
+    """Propose another selection and, jointly, a position (D,) of the regressors that fits it.
 
-    Parameters
-    ----------
-    beta : ndarray of shape (S,), integer
-        Current selection; not modified.
-    position : ndarray of shape (D,)
-        Current position of the regressors; not modified.
-    log_density_at : callable
-        ``log_density_at(weights)`` gives the log density of a position, and its gradient, when the
-        kernels have weights (S,) between 0 and 1.
-    scale : ndarray of shape (D,)
-        Scales of the coordinates, as for `hamiltonian_move`.
-    prior : Selection
-    rng : numpy.random.Generator
-        Source of randomness.
-    step, length : float
-        Leapfrog step and expected length of each of the trajectories.
-    stages : int
-        Number of parts in which the weights change.
-
-    Notes
-    -----
-    Cost: `stages` trajectories.
+    ``log_density_at(weights)`` gives the log density of a position, and its gradient, when the
+    kernels have weights (S,) between 0 and 1. Cost: `stages` trajectories, as for
+    `hamiltonian_move`.
     """
     new = _proposal(beta, rng)
-    if np.array_equal(new, beta) or not (prior.empty or new.any()):
+    if np.array_equal(new, beta) or not (rule.empty or new.any()):
         return Selected(beta, position, 0.0, 0)
     change = (new - beta).astype(float)
-    log_ratio, moved, evaluations = float(prior.log_odds @ change), position, 0
+    log_ratio, moved, evaluations = float(rule.log_odds(len(beta)) @ change), position, 0
     before = log_density_at(beta.astype(float))
     for stage in range(1, stages + 1):
         after = log_density_at(beta + stage / stages * change)

@@ -1,7 +1,9 @@
 """Conditionals of the multinomial probit given latent utilities (Albert & Chib 1993).
 
 Each object gets a latent vector y_n ~ N(f_n, I_C) whose largest entry names its class
-(damoulas2009, eq 3).  Given Y everything but the weights is conjugate (appendix A).
+(damoulas2009, eq 3). Given Y everything but the weights is conjugate (appendix A). For the marginal
+likelihood of a selection of kernels, with the regressors integrated out, the paper prints Z_c^-1 in
+Omega_c = I + K Z_c K', and Omega itself, not its inverse, in the exponent.
 
 =========== ============================================ =================
 paper       meaning                                      code
@@ -13,6 +15,8 @@ V_c^-1      K'K + Z_c^-1                                 ``precision``
 =========== ============================================ =================
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from ...numerics.normal_regression import (
@@ -22,8 +26,6 @@ from ...numerics.normal_regression import (
     solve_upper,
 )
 
-__all__ = ["draw_regressors", "draw_shift", "draw_variances"]
-
 
 def draw_regressors(
     y: np.ndarray,
@@ -32,35 +34,13 @@ def draw_regressors(
     gram: np.ndarray,
     rng: np.random.Generator,
 ) -> np.ndarray:
-    """Draw W given the utilities Y, after a move that rescales Y.
+    """Draw W (C, M) given the utilities Y (N, C), after a move that rescales Y (appendix A).
 
     A multiple g Y with g > 0 has the same largest entries, and so the same classes. With W
     integrated out, g^2 ~ Gamma(NC / 2, rate q / 2), where q = sum_c y_c'(I + K Z_c K')^-1 y_c. The
-    factorisations give q at no further cost. Then w_c | g Y ~ N(g V_c K'y_c, V_c).
-
-    Parameters
-    ----------
-    y : ndarray of shape (N, C)
-        Latent utilities.
-    zeta : ndarray of shape (C, M)
-        Variances of the regressors.
-    composite : ndarray of shape (N, M)
-        Composite kernel K.
-    gram : ndarray of shape (M, M)
-        K'K.
-    rng : numpy.random.Generator
-        Source of randomness.
-
-    Returns
-    -------
-    ndarray of shape (C, M)
-        Regressors.
-
-    Notes
-    -----
-    Source: damoulas2009, appendix A (W | Y); the scaling is the parameter expansion of Liu & Wu
-    (1999), Parameter expansion for data augmentation.  Cost: one Cholesky factorisation of size M
-    a class.
+    factorisations give q at no further cost. Then w_c | g Y ~ N(g V_c K'y_c, V_c). This is the
+    parameter expansion of Liu & Wu (1999), Parameter expansion for data augmentation. `gram` is
+    K'K. Cost: one Cholesky factorisation of size M per class.
     """
     noise = rng.standard_normal(zeta.shape)
     mean, deviation, q = regressors_given_utilities(y, zeta, composite, gram, noise)
@@ -74,19 +54,39 @@ def regressors_given_utilities(
 
     Right to four digits or more for kernels with entries of up to 1e10.
     """
-    projected = y.T @ composite
     mean, deviation = np.empty((2, *zeta.shape))
-    buffer = np.empty_like(gram)
-    for c, precisions in enumerate(1.0 / zeta):
-        factor = precision_factor_or_none(gram, precisions, buffer)
-        if factor is None:
-            factor, half = orthogonal_factor(composite, 1.0, y[:, c], precisions)
-        else:
-            half = solve_lower(factor, projected[c])
+    for c, (factor, half) in enumerate(_factors(y, zeta, composite, gram)):
         mean[c], deviation[c] = solve_upper(factor, np.array([half, noise[c]]).T).T
     # A sum of squares: y'y - y'K m loses all its digits when the scores are large.
     residual = y - composite @ mean.T
     return mean, deviation, float(np.vdot(residual, residual) + np.sum(mean**2 / zeta))
+
+
+def log_evidence(y: np.ndarray, zeta: np.ndarray, composite: np.ndarray, gram: np.ndarray) -> float:
+    """Log of prod_c N(y_c; 0, I + K Z_c K') / N(y_c; 0, I), regressors integrated out.
+
+    W must be redrawn right after a move by it, because the move ignores its value.
+    """
+    total = -0.5 * float(np.log(zeta).sum())
+    for factor, half in _factors(y, zeta, composite, gram):
+        total += 0.5 * half @ half - np.log(factor.diagonal()).sum()
+    return float(total)
+
+
+def _factors(
+    y: np.ndarray, zeta: np.ndarray, composite: np.ndarray, gram: np.ndarray
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """For each class the lower Cholesky factor L of V_c^-1 (M, M), and L^-1 K'y_c.
+
+    L is valid until the next class. Cost: one Cholesky factorisation of size M per class.
+    """
+    projected, buffer = y.T @ composite, np.empty_like(gram)
+    for c, precisions in enumerate(1.0 / zeta):
+        factor = precision_factor_or_none(gram, precisions, buffer)
+        if factor is None:
+            yield orthogonal_factor(composite, 1.0, y[:, c], precisions)
+        else:
+            yield factor, solve_lower(factor, projected[c])
 
 
 def draw_variances(

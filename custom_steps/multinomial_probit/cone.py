@@ -15,32 +15,11 @@ _LARGEST = 1e8
 
 
 def sample_cone(f: np.ndarray, t: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Draw y_n ~ N(f_n, I) given argmax_c y_nc = t_n, independently for every object.
+    """Draw y_n ~ N(f_n, I) given argmax_c y_nc = t_n, independently for every object; (N, C).
 
-    Parameters
-    ----------
-    f : ndarray of shape (N, C)
-        Means, however unlikely they make the classes.
-    t : ndarray of shape (N,), integer
-        Class codes 0..C-1.
-    rng : numpy.random.Generator
-        Source of randomness.
-
-    Returns
-    -------
-    ndarray of shape (N, C)
-        A new array whose row-wise argmax is t.
-
-    Raises
-    ------
-    ValueError
-        When a mean is not finite or above 1e8 in size, where double precision fails.
-
-    Notes
-    -----
-    Source: damoulas2009, appendix A (the conditional of Y); the algorithm is ours.
-    Cost O(N C). An object whose first plain draw missed its cone takes 1.3 to 2.1 proposals for
-    C = 3 to 27.
+    Source: damoulas2009, appendix A (the conditional of Y); the algorithm is ours. Cost O(N C). An
+    object whose first plain draw missed its cone takes 1.3 to 2.1 proposals for C = 3 to 27.
+    ValueError if a mean is not finite or above 1e8 in size, where double precision fails.
     """
     largest = np.abs(f).max()
     if not largest <= _LARGEST:

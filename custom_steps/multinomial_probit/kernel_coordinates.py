@@ -22,9 +22,7 @@ from ...models.combinations.normal_coordinates import draw_hyperparameters
 from ...models.combinations.sums import SMALLEST, Mean
 from ...models.multinomial_probit import Composition
 from ..moves.gamma_mixture import GammaMixture
-from ..moves.simplex_metropolis import log_gamma_draw
-
-__all__ = ["KernelCoordinates", "KernelPoint"]
+from ..moves.metropolis import log_gamma_draw
 
 # Scale of the coordinates in the mass matrix.
 SCALE = 0.5
@@ -36,22 +34,10 @@ type Values = dict[str, np.ndarray]
 
 
 class KernelPoint(NamedTuple):
-    """Composite kernel at a position, and what its derivatives need.
+    """Log prior and composite kernel (N, M) at a position, and what its derivatives need.
 
-    Parameters
-    ----------
-    log_prior : float
-        Log prior density of the coordinates, up to a constant.
-    composite : ndarray of shape (N, M)
-        Composite kernel.
-    weights : ndarray of shape (S,)
-        Weights beta.
-    values : dict of str to ndarray
-        beta and theta, if they have coordinates.
-    terms : ndarray of shape (S, N, M)
-        Matrices that the weights multiply.
-    total : ndarray of shape (N, M)
-        Weighted sum of the terms; of no use without normal coordinates.
+    Weights beta (S,), the values of beta and theta that have coordinates, the matrices (S, N,
+    M) that the weights multiply, and their weighted sum, of no use without normal coordinates.
     """
 
     log_prior: float
@@ -64,15 +50,7 @@ class KernelPoint(NamedTuple):
 
 @dataclass(frozen=True)
 class KernelCoordinates:
-    """Coordinates u = (z, psi) of the variables of a composite kernel.
-
-    Parameters
-    ----------
-    composition : Composition
-        Kernels and their combination rule.
-    mixture : GammaMixture or None
-        Law of log g; None unless the rule is `Mean`.
-    """
+    """Coordinates u = (z, psi) of a composite kernel's variables; `mixture` is the law of z."""
 
     composition: Composition
     mixture: GammaMixture | None
@@ -156,21 +134,10 @@ class KernelCoordinates:
         return self.composition.composite(values)
 
     def gradient(self, u: np.ndarray, point: KernelPoint, slope: np.ndarray) -> np.ndarray:
-        """Gradient (d,) of the log prior and of a function with gradient `slope` in the kernel.
+        """Gradient (d,) of the log prior and of a function of the kernel with gradient `slope`.
 
-        Parameters
-        ----------
-        u : ndarray of shape (d,)
-            Position.
-        point : KernelPoint
-            What `at` gives there.
-        slope : ndarray of shape (N, M)
-            Derivative of the function with respect to the composite kernel.
-
-        Notes
-        -----
-        Cost O(S N M) for weights of `Mean`. Derivatives in psi are differences: O(N M) for an
-        exponent, and one kernel, O(N M D), for a parameter.
+        `point` is what `at` gives at u. Cost O(S N M) for weights of `Mean`. Derivatives in psi are
+        differences: O(N M) for an exponent, and one kernel, O(N M D), for a parameter.
         """
         z, psi = u[: self._n_weights], u[self._n_weights :]
         parts = [np.empty(0)]

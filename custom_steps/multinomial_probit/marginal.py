@@ -17,8 +17,6 @@ from ..moves.hamiltonian import StepTuning, adapt_step
 from .kernel_coordinates import KernelCoordinates
 from .marginal_sweep import STAGES, Target, marginal_sweep
 
-__all__ = ["MarginalProbit", "serves"]
-
 FIRST_STEP = 0.1
 # Number of last tuning sweeps with trajectories of full length. Earlier sweeps only find the
 # posterior and a step size, for which a fraction of the length suffices.
@@ -38,7 +36,8 @@ class MarginalProbit(GibbsBlock):
     Y, the variances zeta and the weights' hyperparameters integrated out; zeta and hyperparameters
     are redrawn from their conditionals. A selection of kernels moves by annealing W to another one
     (`annealed_move`). Kernels and labels are read at construction: make a new step after
-    ``pm.set_data``, which must not change the features of kernels with parameters.
+    ``pm.set_data``, which must not change the features of kernels with parameters. TypeError and
+    ValueError for other models, rules (`AlbertChib` serves them), variables and settings.
 
     Parameters
     ----------
@@ -56,15 +55,6 @@ class MarginalProbit(GibbsBlock):
         it; more parts accept more moves.
     **shared
         model, rng and blocked: see `GibbsBlock`.
-
-    Raises
-    ------
-    TypeError
-        When the model is not a `MultinomialProbit`, or learns weights of a rule other than `Mean`,
-        `Product` and `Binary`: `AlbertChib` serves the others.
-    ValueError
-        For other variables, for settings out of range, and for features that ``pm.set_data`` has
-        changed.
 
     Notes
     -----

@@ -30,14 +30,13 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
+from ...models.combinations.sums import Binary
 from ...models.learned_scale import LearnedScale
 from ...numerics.probit import log_probability_and_gradient
 from ..moves.hamiltonian import LogDensity, hamiltonian_move
-from .annealed_selection import Selection, annealed_move, selection_of
+from .annealed_selection import annealed_move
 from .conditionals import draw_shift, draw_variances
 from .kernel_coordinates import KernelCoordinates
-
-__all__ = ["Info", "Target", "marginal_sweep"]
 
 # Value of b, in scales of the prior, for kernels up to the norm BENT_NORM: beyond b, steps grow
 # with the regressor. Axes tilt by 1 / b^2, so b grows with the norm to keep tilt times curvature.
@@ -71,27 +70,9 @@ class Info(NamedTuple):
 class Target:
     """Marginal posterior of W and the kernel's variables, on the coordinates of its sampler.
 
-    Parameters
-    ----------
-    kernels : KernelCoordinates
-        Kernels, and the coordinates of their weights and parameters.
-    labels : ndarray of shape (N,), integer
-        Classes.
-    n_classes : int
-        Number of classes C.
-    tau : float
-        Shape of 1/zeta.
-    upsilon : float or LearnedScale
-        Rate of 1/zeta, or its prior.
-    axes : ndarray of shape (M, M)
-        Q, an orthogonal matrix.
-    bend : float
-        b, where the tails begin to be shortened.
-    scale : ndarray of shape (D,)
-        Scales of the coordinates of W, of the kernel's variables unless these are kept, and of a
-        learned upsilon.
-    selection : Selection or None
-        Prior of a selection that moves.
+    `axes` are Q (M, M), `bend` is b, where the tails begin to be shortened. `scale` (D,) are the
+    scales of the coordinates of W, of the kernel's variables unless these are kept, and of a
+    learned upsilon. `selection` is the rule of a selection that moves.
     """
 
     kernels: KernelCoordinates
@@ -102,7 +83,7 @@ class Target:
     axes: np.ndarray
     bend: float
     scale: np.ndarray
-    selection: Selection | None = None
+    selection: Binary | None = None
 
     @classmethod
     def of(
@@ -125,7 +106,8 @@ class Target:
         scale, selection = np.tile(1 / np.sqrt(1 + STIFFNESS * reach), n_classes), None
         if moves_kernel:
             scale = np.concatenate([scale, kernels.scale])
-            selection = selection_of(kernels.composition.rule, len(kernels.composition.known))
+            rule = kernels.composition.rule
+            selection = rule if isinstance(rule, Binary) else None
         if isinstance(upsilon, LearnedScale):
             scale = np.append(scale, SCALE_OF_RATE)
         labels = np.ascontiguousarray(labels, dtype=np.intp)
@@ -167,42 +149,21 @@ class Target:
         x, _, log_rate = self.split(position)
         return self.bend * self.spread(log_rate) * np.sinh(x @ self.axes.T / self.bend)
 
+    # A trajectory that leaves double precision ends in infinities or NaN, and is rejected.
+    @np.errstate(over="ignore", divide="ignore", invalid="ignore")
     def log_density(
         self,
         position: np.ndarray,
         composite: np.ndarray | None = None,
         weights: np.ndarray | None = None,
     ) -> tuple[float, np.ndarray]:
-        """Log density of a position and its gradient.
+        """Log density of a position (D,), up to a constant, and its gradient.
 
-        Parameters
-        ----------
-        position : ndarray of shape (D,)
-            Coordinates.
-        composite : ndarray of shape (N, M), optional
-            Composite kernel, if its variables are kept.
-        weights : ndarray of shape (S,), optional
-            Weights of the kernels, if they have no coordinates, but parameters of kernels have.
-
-        Returns
-        -------
-        value : float
-            Up to a constant; minus infinity where a weight, an exponent or a parameter is 1e-300
-            or less.
-        gradient : ndarray of shape (D,)
-            Its gradient.
-
-        Notes
-        -----
-        Cost O(N M C + M^2 C), one quadrature, and that of `KernelCoordinates.gradient`.
+        `composite` is the composite kernel if its variables are kept; `weights` are those of the
+        kernels if only their parameters have coordinates. Minus infinity where a weight, an
+        exponent or a parameter is 1e-300 or less. Cost O(N M C + M^2 C), one quadrature, and that
+        of `KernelCoordinates.gradient`.
         """
-        # A trajectory that leaves double precision ends in infinities or NaN, and is rejected.
-        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-            return self._log_density(position, composite, weights)
-
-    def _log_density(
-        self, position: np.ndarray, composite: np.ndarray | None, weights: np.ndarray | None
-    ) -> tuple[float, np.ndarray]:
         x, u, log_rate = self.split(position)
         gradient = np.zeros_like(position)
         spread = self.spread(log_rate)
@@ -258,29 +219,9 @@ def marginal_sweep(
 ) -> tuple[Values, Info]:
     """Redraw W, zeta, a learned upsilon and, if they move, the variables of the composite kernel.
 
-    The order matters: zeta and the hyperparameters must be redrawn right after the moves.
-
-    Parameters
-    ----------
-    values : mapping of str to ndarray
-        Current values by the model's names; not modified.
-    target : Target
-        Marginal posterior.
-    rng : numpy.random.Generator
-        Source of randomness.
-    step : float
-        Leapfrog step.
-    length : float
-        Expected length of the trajectory.
-    stages : int, default=20
-        Number of parts in which a move of a selection changes the kernels.
-
-    Returns
-    -------
-    values : dict of str to ndarray
-        New values of the variables that move, in new arrays.
-    info : Info
-        Acceptance and cost.
+    The order matters: zeta and the hyperparameters must be redrawn right after the moves. Step and
+    length are those of `hamiltonian_move`; a move of a selection changes the kernels in `stages`
+    parts.
     """
     start = target.position(values, rng)
     move = hamiltonian_move(target.given(values), start, target.scale, step, length, rng)

@@ -27,36 +27,26 @@ from ...models.combinations.sums import SMALLEST, Binary, Combination, FixedWeig
 from ...models.learned_scale import LearnedScale
 from ...models.multinomial_probit import Composition
 from ...numerics.kernel_products import Design
-from ..moves.random_walk import WalkTuning, adapt_walk, initial_walk_tuning, walk
-from ..moves.rate import draw_rate
-from ..moves.selection import update_selection
-from ..moves.simplex_metropolis import (
+from ..moves.ellipse import draw_rate
+from ..moves.metropolis import (
+    TARGET_JOINT,
+    TARGET_SINGLE,
     ConcentrationTuning,
-    WeightTuning,
+    WalkTuning,
     adapt_concentrations,
+    adapt_walk,
     adapt_weights,
     initial_concentration_tuning,
+    initial_walk_tuning,
     initial_weight_tuning,
     update_concentrations,
     update_weights,
+    walk,
     weights_likelihood,
 )
-from .binary_selection import log_evidence
-from .conditionals import draw_regressors, draw_shift, draw_variances
+from ..moves.selection import update_selection
+from .conditionals import draw_regressors, draw_shift, draw_variances, log_evidence
 from .cone import sample_cone
-
-__all__ = [
-    "MOVES",
-    "Info",
-    "Moves",
-    "RuleMoves",
-    "Task",
-    "Tuning",
-    "adapt",
-    "initial_tuning",
-    "moves_of",
-    "sweep",
-]
 
 type Values = dict[str, np.ndarray]
 
@@ -64,14 +54,8 @@ type Values = dict[str, np.ndarray]
 class Moves(NamedTuple):
     """Numbers of moves in a sweep.
 
-    Parameters
-    ----------
-    given_regressors : int
-        Metropolis moves given Y and W: cheap.
-    collapsed : int
-        Metropolis moves with W integrated out: C Cholesky factorisations each.
-    block : int
-        Kernels of a binary selection that are redrawn jointly; 0 for none.
+    Metropolis moves given Y and W are cheap; those with W integrated out cost C Cholesky
+    factorisations each. `block` kernels of a binary selection are redrawn jointly; 0 for none.
     """
 
     given_regressors: int = 5
@@ -83,7 +67,7 @@ class Tuning(NamedTuple):
     """Number of tuning sweeps, and tuned proposals; None for variables that the model lacks."""
 
     sweeps: int = 0
-    weights: WeightTuning | None = None
+    weights: WalkTuning | None = None
     concentrations: ConcentrationTuning | None = None
     given_regressors: WalkTuning | None = None
     collapsed: WalkTuning | None = None
@@ -103,7 +87,7 @@ def initial_tuning(composition: Composition) -> Tuning:
     tuning = moves_of(composition.rule).initial_tuning(len(composition.known))
     if not (n_walked := len(composition.coordinates)):
         return tuning
-    walk_tuning = initial_walk_tuning(n_walked)
+    walk_tuning = initial_walk_tuning(np.eye(n_walked))
     return tuning._replace(given_regressors=walk_tuning, collapsed=walk_tuning)
 
 
@@ -116,10 +100,11 @@ def adapt(tuning: Tuning, values: Values, info: Info, composition: Composition) 
         concentrations = adapt_concentrations(concentrations, info.concentrations)
     if given is not None and collapsed is not None:
         psi = composition.coordinates.psi(values)
+        target = TARGET_SINGLE if len(psi) == 1 else TARGET_JOINT
         if not np.isnan(info.given_regressors):
-            given = adapt_walk(given, psi, info.given_regressors)
+            given = adapt_walk(given, psi, info.given_regressors, target)
         if not np.isnan(info.collapsed):
-            collapsed = adapt_walk(collapsed, psi, info.collapsed)
+            collapsed = adapt_walk(collapsed, psi, info.collapsed, target)
     return Tuning(sweeps + 1, weights, concentrations, given, collapsed)
 
 
@@ -133,42 +118,12 @@ def sweep(
     *,
     tuning: Tuning,
     moves: Moves,
-    redraw_variances: bool = True,
 ) -> tuple[Values, Info]:
     """Redraw W, zeta and the variables of the composite kernel once; the posterior is invariant.
 
-    Parameters
-    ----------
-    values : mapping of str to ndarray
-        Current values by the model's names; not modified.
-    labels : ndarray of shape (N,), integer
-        Classes.
-    composition : Composition
-        Kernels and their combination rule.
-    tau : float
-        Shape of 1/zeta.
-    upsilon : float or LearnedScale
-        Rate of 1/zeta, or its prior.
-    rng : numpy.random.Generator
-        Source of randomness.
-    tuning : Tuning
-        Proposals. Weights or concentrations of `Mean` without one are kept as they are.
-    moves : Moves
-        Numbers of moves.
-    redraw_variances : bool, default=True
-        Whether zeta is redrawn.
-
-    Returns
-    -------
-    values : dict of str to ndarray
-        New values.
-    info : Info
-        Acceptances.
-
-    Notes
-    -----
-    Source: damoulas2009, appendix A. Cost: that of the moves, and one composite kernel, K'K and C
-    Cholesky factorisations of size M.
+    tau and upsilon are shape and rate of 1/zeta. Weights or concentrations of `Mean` without a
+    proposal in `tuning` are kept. Source: damoulas2009, appendix A. Cost: that of the moves, and
+    one composite kernel, K'K and C Cholesky factorisations of size M.
     """
     new = {name: np.asarray(value) for name, value in values.items()}
     y = sample_cone(composition.composite(new) @ new["W"].T, labels, rng)
@@ -186,9 +141,9 @@ def sweep(
     if isinstance(upsilon, LearnedScale):
         rate = draw_rate(float(new["upsilon"]), 1 / new["zeta"], tau, upsilon, rng)
         new["upsilon"] = np.asarray(rate)
-    if redraw_variances:
-        rate = float(new["upsilon"]) if isinstance(upsilon, LearnedScale) else upsilon
-        new["zeta"] = draw_variances(new["W"], tau, rate, rng)
+    else:
+        rate = upsilon
+    new["zeta"] = draw_variances(new["W"], tau, rate, rng)
     return new, info._replace(given_regressors=given, collapsed=collapsed)
 
 
@@ -213,10 +168,6 @@ class RuleMoves:
     """How a sweep moves the variables of a combination rule; this class moves none.
 
     Subclasses override what their rule needs. The methods replace entries of ``task.new``.
-
-    Parameters
-    ----------
-    rule : Combination
     """
 
     rule: Any

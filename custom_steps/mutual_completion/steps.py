@@ -40,8 +40,6 @@ from ...numerics.packed_factor import triangle
 from ...numerics.wishart import Bartlett
 from ..block import GibbsBlock, Names, check_owned
 
-__all__ = ["MutualImputation", "MutualPosterior"]
-
 type Array = npt.NDArray[np.float64]
 
 #: Correlation of the noise from sweep to sweep, and the factor of the new noise.

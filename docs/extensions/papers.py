@@ -12,7 +12,7 @@ from docstrings import sections
 import kernelzoo as kz
 from kernelzoo.models import Declaration
 from studies.__main__ import STUDIES
-from studies.study import Study, tabulate
+from studies.study import RULE, Study, tabulate
 
 DOCS = Path(__file__).resolve().parents[1]
 #: Units of finished studies, a record per line with its recipe, split and seed; a study without one
@@ -42,7 +42,7 @@ class Paper:
         parts += ["## Equations", f"Modules are relative to `kernelzoo`.\n\n{rows}"]
         studies = {name: make() for name, make in STUDIES.items() if name.startswith(self.studies)}
         parts += ["## What the paper leaves open", _left_open(studies)]
-        parts.append("## Tables and figures")
+        parts += ["## Tables and figures", RULE]
         parts += [_of_study(name, study) for name, study in studies.items()]
         return "\n\n".join(parts) + "\n"
 
@@ -78,7 +78,7 @@ def _of_study(name: str, study: Study) -> str:
     units = [json.loads(line) for line in lines]
     found = {f"{unit['recipe']}-{unit['split']}-{unit['seed']}": unit for unit in units}
     report = tabulate(study, found, study.splits)
-    table = [line for line in report.markdown().splitlines() if line.startswith("|")]
+    table = report.markdown_table()
     # The first version did not say so.
     versions = sorted({unit.get("kernelzoo", "0.1.0") for unit in units})
     source = f"ledger `docs/ledgers/{ledger.name}`, by kernelzoo {', '.join(versions)}"
@@ -87,12 +87,14 @@ def _of_study(name: str, study: Study) -> str:
         table = [_columns(line, 3) for line in table] if study.published else []
         source = "numbers as printed in the paper, from `studies/`; ours are not in this build"
     title = study.title if name not in study.title else name
-    told = "\n".join(table)
-    return (
-        f"### {title} ({name})\n\n{study.measure}; {study.splits} splits.\n\n{told}\n\n"
-        f"Source: {source}. To make or resume it:\n\n"
-        f"```\npython -m studies {name}\n```"
+    parts = (
+        f"### {title} ({name})",
+        f"{study.measure}; {report.repetitions()}.",
+        "\n".join(table),
+        f"Source: {source}. To make or resume it:",
+        f"```\npython -m studies {name}\n```",
     )
+    return "\n\n".join(parts)
 
 
 def _columns(row: str, first: int) -> str:

@@ -35,8 +35,6 @@ from ..engine.result import data_of, draws_to_tree, stamp, term_fingerprints, ve
 from .simulation import OWNER, FromPrior, Values, observation, set_observations
 from .uniformity import Band, detectable_bias, detectable_scale
 
-__all__ = ["calibrate"]
-
 #: Independent posterior draws among which a truth is ranked.
 DRAWS = 31
 LOG_LIKELIHOOD = "log_likelihood"
@@ -82,9 +80,8 @@ def calibrate(
     random_seed : int, SeedSequence or Generator, optional
         The seed of a replicate depends on this and on the replicate's number only.
     store : path, optional
-        Folder for a file for each finished replicate. Those that were made by the same call (model,
-        data, engine, options, seed and versions) are not made again; a call with more replicates
-        goes on from them.
+        Folder for a file for each finished replicate. The same call (model, data, engine, options,
+        seed and versions) does not make them again; more replicates go on from them.
     progressbar : bool, default=True
     **options
         Arguments of `fit`, by default one chain, one core, and draws of all variables; `var_names`
@@ -93,14 +90,14 @@ def calibrate(
     Returns
     -------
     DataTree
-        Group ``prior_sbc``: fractional ranks (chain, draw, ...) in (0, 1),
-        with one replicate per draw, as ``az.plot_ecdf_pit`` takes them. Attributes: ``verdict``,
-        the text that is printed; ``calibrated`` (0 or 1); ``leaves_bands``, the quantities whose
-        ranks leave their bands, and by how many of their elements, as JSON; ``bias`` and ``scale``,
-        the smallest bias in posterior standard deviations, and the largest ratio of standard
-        deviations below one, that are detected with a probability of 80 %; ``draws``, the median
-        number of draws among which a truth was ranked; ``failures``, the messages of failed fits by
-        replicate, as JSON; ``not_converged``, the number of fits that said so.
+        Group ``prior_sbc``: fractional ranks (chain, draw, ...) in (0, 1), with one replicate per
+        draw, as ``az.plot_ecdf_pit`` takes them. Attributes: ``verdict``, the text that is printed;
+        ``calibrated`` (0 or 1); ``leaves_bands``, the quantities whose ranks leave their bands, and
+        by how many of their elements, as JSON; ``bias`` and ``scale``, the smallest bias in
+        posterior standard deviations, and the largest ratio of standard deviations below one, that
+        are detected with a probability of 80 %; ``draws``, the median number of draws among which a
+        truth was ranked; ``failures``, the messages of failed fits by replicate, as JSON;
+        ``not_converged``, the number of fits that said so.
 
     Raises
     ------
@@ -112,26 +109,15 @@ def calibrate(
 
     Notes
     -----
-    Chains are thinned to half their effective number of draws, 31 at most, for each quantity.
-    Ranks are spread uniformly over their intervals, and equal values share their ranks.
+    Chains are thinned to half their effective number of draws, 31 at most, for each quantity. Equal
+    values share their ranks. The bands hold for all elements of all quantities together with a
+    probability of 99 % (exact for an element, Bonferroni over elements). The stated power is of an
+    error in one element whose posterior is normal. Failed fits have no ranks: those of the others
+    are uniform only if failures do not depend on the truth.
 
-    The bands hold for all elements of all quantities together with a probability of 99 % (exact
-    for an element, Bonferroni over elements). The stated power is of an error in one element whose
-    posterior is normal. Failed fits have no ranks: those of the others are uniform only if failures
-    do not depend on the truth.
-
-    Cost: `replicates` fits.
-
-    References
-    ----------
-    S. Talts, M. Betancourt, D. Simpson, A. Vehtari, A. Gelman (2018). Validating Bayesian inference
-    algorithms with simulation-based calibration. arXiv:1804.06788. Theorem 1.
-    M. Modrák, A. H. Moon, S. Kim, P.-C. Bürkner, N. Huurre, K. Faltejsková, A. Gelman, A. Vehtari
-    (2025). Simulation-based calibration checking for Bayesian computation: the choice of test
-    quantities shapes sensitivity. Bayesian Analysis 20. For the log likelihood.
-    T. Säilynoja, P.-C. Bürkner, A. Vehtari (2022). Graphical test for discrete uniformity and its
-    applications in goodness-of-fit evaluation and multiple sample comparison. Statistics and
-    Computing 32, 32.
+    Sources: Talts et al. (2018), arXiv:1804.06788, Theorem 1; Modrák et al. (2025), Bayesian
+    Analysis 20, for the log likelihood; Säilynoja, Bürkner & Vehtari (2022), Statistics and
+    Computing 32, for the bands.
 
     Examples
     --------

@@ -30,8 +30,6 @@ from ..engine.result import (
 )
 from .scores import held_out
 
-__all__ = ["Comparison", "compare_engines"]
-
 OWNER = "compare_engines"
 WASSERSTEIN_DRAWS = 1000
 # Probability that any element of a quantity exceeds the bound on z when engines agree.

@@ -7,8 +7,6 @@ from xarray import DataArray, Dataset, DataTree
 from ...validation import argument_error, check_positive
 from ..engine.result import check_result
 
-__all__ = ["inclusion"]
-
 OWNER = "inclusion"
 
 
@@ -27,16 +25,11 @@ def inclusion(result: DataTree, *, threshold: float | None = None) -> Dataset:
     Returns
     -------
     Dataset
-        ==================  ========================  ==========================================
-        probability         kernel                    mean of the indicator over the draws
-        mcse                kernel                    its Monte Carlo standard error, by ArviZ
-        ==================  ========================  ==========================================
-
-        Both have the dim output before kernel if each output has its own weights.
-
-        The attribute ``event`` names the event, ``engine`` the engine. The error is NaN for a
-        kernel whose indicator is the same in all draws: they do not tell how far the probability
-        is from 0 or 1. Draws of VB are of its approximation, whose bias the error leaves out.
+        ``probability`` (kernel), the mean of the indicator over the draws, and ``mcse`` (kernel),
+        its Monte Carlo standard error by ArviZ; with the dim output before kernel if each output
+        has its own weights. The attribute ``event`` names the event. The error is NaN for a kernel
+        whose indicator is the same in all draws: they do not tell how far the probability is from 0
+        or 1. Draws of VB are of its approximation, whose bias the error leaves out.
 
     Raises
     ------

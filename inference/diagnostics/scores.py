@@ -16,8 +16,6 @@ from ...validation import (
     check_real,
 )
 
-__all__ = ["held_out"]
-
 OWNER = "held_out"
 
 

@@ -19,8 +19,6 @@ from ...models.declaration import Declaration
 from ...validation import argument_error
 from ..engine.compilation import compiling_with, python_mode
 
-__all__ = ["FromPrior", "Values", "observation", "set_observations"]
-
 type Values = dict[str, NDArray]
 
 OWNER = "calibrate"

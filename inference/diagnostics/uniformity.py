@@ -7,8 +7,6 @@ from numpy.typing import NDArray
 from scipy import stats
 from scipy.optimize import brentq
 
-__all__ = ["Band", "detectable_bias", "detectable_scale", "power"]
-
 # Largest number of points at which an ECDF is compared.
 POINTS = 100
 # Standard normal numbers that stand for the law of the truth.
@@ -20,8 +18,8 @@ class Band:
 
     ``lower`` and ``upper`` are the smallest and largest number of values up to each of ``points``:
     pointwise binomial intervals, whose common level is chosen so that all hold together (Säilynoja
-    et al. 2022, Section 2). The probability of this is exact for any level, as counts of a Poisson
-    process given their total: O(n^2) per point.
+    et al. 2022, Section 2); exact, as counts of a Poisson process given their total: O(n^2) per
+    point.
     """
 
     def __init__(self, n: int, level: float):

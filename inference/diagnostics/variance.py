@@ -7,8 +7,6 @@ from ...user_warnings import numpy_warnings
 from ...validation import argument_error
 from ..engine.predict import tracked_blocks
 
-__all__ = ["variance_explained"]
-
 OWNER = "variance_explained"
 MODEL = "CompositeKernelRegression"
 
@@ -24,7 +22,7 @@ def variance_explained(result: DataTree) -> Dataset:
     .. math:: R^2_k = \frac{\mathrm{Cov}(f_k, f)}{\mathrm{Var}(f) + 1/\gamma},
 
     where covariance and variance are over the training objects. The kernels add up to the Bayesian
-    :math:`R^2` of Gelman et al. (2019).
+    :math:`R^2` of Gelman et al. (2019), The American Statistician 73, equation 3.
 
     Parameters
     ----------
@@ -34,12 +32,8 @@ def variance_explained(result: DataTree) -> Dataset:
     Returns
     -------
     Dataset
-        ==================  ========================  ==========================================
-        explained           chain, draw, kernel       part of the variance, by kernel
-        total               chain, draw               their sum, between 0 and 1
-        ==================  ========================  ==========================================
-
-        Both have the dim output before kernel if the targets have it. ``az.summary`` gives means
+        ``explained`` (chain, draw, kernel), and ``total`` (chain, draw), their sum, between 0 and
+        1. Both have the dim output before kernel if the targets have it. ``az.summary`` gives means
         and intervals.
 
     Raises
@@ -51,15 +45,8 @@ def variance_explained(result: DataTree) -> Dataset:
     -----
     A kernel's part is negative where it takes back what others contribute, and kernels that say the
     same share what they explain in ways that the data do not determine: intervals show it. Draws of
-    VB are too sure of it where they are too sure of the weights.
-
-    Blocks of draws are read one after the other: O(draws K N M) time for each output, memory for a
-    block.
-
-    References
-    ----------
-    A. Gelman, B. Goodrich, J. Gabry and A. Vehtari (2019), R-squared for Bayesian regression
-    models, The American Statistician 73, equation 3, with the model's noise variance.
+    VB are too sure of it where they are too sure of the weights. O(draws K N M) time for each
+    output, memory for a block of draws.
 
     Examples
     --------

@@ -9,8 +9,6 @@ from ...validation import argument_error
 from ..engine.result import check_result
 from .house_style import GREY, PALETTE, open_frame
 
-__all__ = ["plot_bound"]
-
 #: Title and axis label of an engine's objective, by its name in the group ``trajectory``.
 TITLES = {
     "elbo": ("Lower bound", "lower bound (nats)"),

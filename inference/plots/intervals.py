@@ -20,8 +20,6 @@ from ..diagnostics.inclusion import inclusion
 from ..engine.paper import identified
 from .house_style import GREY, PALETTE, by_name, cycle, legend_labels, open_frame
 
-__all__ = ["plot_engines", "plot_weights"]
-
 INTERVALS = {"eti": (az.eti, "equal-tailed"), "hdi": (az.hdi, "highest-density")}
 #: Part of a row's height that the engines of an element share; the rest separates elements.
 SPREAD = 0.7

@@ -12,8 +12,6 @@ from ...models.kernels.stack import as_stack
 from ...user_warnings import numpy_warnings
 from ...validation import check_labels
 
-__all__ = ["plot_kernels"]
-
 #: Share of the entries that the colour scale covers, by size.
 SATURATED = 0.99
 #: The scale covers at least this share of the diagonal, so that negligible entries look negligible.

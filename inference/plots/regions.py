@@ -22,8 +22,6 @@ from ..engine.predict import predict
 from ..engine.result import check_result
 from .house_style import MARKERS, PALETTE, cycle
 
-__all__ = ["plot_decision_regions"]
-
 OWNER = "plot_decision_regions"
 #: Largest number of draws over which predictions average.
 DRAWS = 200

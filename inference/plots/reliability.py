@@ -18,8 +18,6 @@ from ...validation import (
 )
 from .house_style import MARKERS, PALETTE, cycle, open_frame
 
-__all__ = ["plot_reliability"]
-
 OWNER = "plot_reliability"
 
 

@@ -204,7 +204,6 @@ def test_one_and_two_cores_give_the_same_draws(name):
 @pytest.mark.parametrize(
     ("name", "owned"),
     [
-        ("AlbertChib", ["W"]),
         ("MarginalProbit", ["zeta", "W"]),
         ("composite regression", ["beta", "alpha"]),
     ],

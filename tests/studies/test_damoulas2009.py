@@ -7,7 +7,6 @@ from scipy.spatial.distance import cdist
 
 from kernelzoo import datasets
 from studies import damoulas2009
-from studies import damoulas2009_classifiers as classifiers
 from studies.__main__ import STUDIES
 
 TINY = damoulas2009.RECIPE | {
@@ -59,9 +58,9 @@ def test_algorithm_is_the_recipes(monkeypatch):
         made.append((model, algorithm))
         raise InterruptedError
 
-    monkeypatch.setattr(classifiers, "ascend", refused)
+    monkeypatch.setattr(damoulas2009, "ascend", refused)
     with pytest.raises(InterruptedError):
-        classifiers.fitted(0.5 + 0.5 * np.eye(4), [0, 0, 1, 1], 1, damoulas2009.RECIPE)
+        damoulas2009.fitted(0.5 + 0.5 * np.eye(4), [0, 0, 1, 1], 1, damoulas2009.RECIPE)
     ((model, settings),) = made
     assert (model.tau, model.upsilon) == (1.0, 1.0)
     assert settings == {
@@ -94,7 +93,7 @@ def test_features_are_scaled_on_the_training_part_of_each_fold():
         assert own < 1e-12 < 1e-3 < everyones
         np.testing.assert_allclose(fold.X_train.mean(), 0, atol=1e-12)
     # A planted leak is found.
-    leaking = classifiers.Split(
+    leaking = damoulas2009.Split(
         fold.X_train, scaled_on_all(whole).loc[fold.X_test.index], fold.y_train, fold.y_test
     )
     own, everyones = leak(leaking, whole)
@@ -125,8 +124,8 @@ def test_equal_votes_are_decided_in_two_ways():
     spaces = {
         str(c): pd.DataFrame(6.0 * (y == c)[:, None] + rng.normal(size=(24, 1))) for c in range(3)
     }
-    split = classifiers.Split(spaces, spaces, y, y)
-    values = classifiers.errors_by_space(split, damoulas2009.KERNELS["Gaussian"], 1, TINY)
+    split = damoulas2009.Split(spaces, spaces, y, y)
+    values = damoulas2009.errors_by_space(split, damoulas2009.KERNELS["Gaussian"], 1, TINY)
     assert tuple(values) == (
         "0",
         "1",
@@ -135,19 +134,19 @@ def test_equal_votes_are_decided_in_two_ways():
         "Sum",
         "Max",
         "Maj",
-        classifiers.FIRST_OF_EQUALS,
+        damoulas2009.FIRST_OF_EQUALS,
     )
     assert values["Prod"] <= min(values[space] for space in spaces)
-    assert values["Maj"] <= values[classifiers.FIRST_OF_EQUALS]
+    assert values["Maj"] <= values[damoulas2009.FIRST_OF_EQUALS]
 
 
-@pytest.mark.parametrize("rule", classifiers.COMBINATIONS)
+@pytest.mark.parametrize("rule", damoulas2009.COMBINATIONS)
 def test_combinations_return_their_rows(rule):
     rng = np.random.default_rng(0)
     y = np.repeat([0, 1], 6)
     spaces = {name: pd.DataFrame(2.0 * y[:, None] + rng.normal(size=(12, 2))) for name in "ab"}
-    split = classifiers.Split(spaces, spaces, y, y)
-    values = classifiers.errors_of_combination(
+    split = damoulas2009.Split(spaces, spaces, y, y)
+    values = damoulas2009.errors_of_combination(
         split, damoulas2009.KERNELS["Gaussian"], 1, TINY, rule, "row"
     )
     learned = rule in ("Bin", "WSum", "WProd")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from kernelzoo import datasets
-from studies import damoulas2009_protein as protein
+from studies import damoulas2009
 from studies.data import absence
 
 needs_proteins = pytest.mark.skipif(
@@ -14,11 +14,11 @@ needs_proteins = pytest.mark.skipif(
 
 @needs_proteins
 def test_division_is_the_published_one_scaled_on_its_training_part():
-    split, raw = protein.divide(), datasets.load("protein_fold").X
+    split, raw = damoulas2009.proteins(), datasets.load("protein_fold").X
     assert (len(split.y_train), len(split.y_test)) == (311, 383)
     assert len(np.unique(split.y_train)) == len(np.unique(split.y_test)) == 27
-    assert tuple(split.X_train) == tuple(protein.SPACES)
-    for name, view in protein.SPACES.items():
+    assert tuple(split.X_train) == tuple(damoulas2009.PROTEIN_SPACES)
+    for name, view in damoulas2009.PROTEIN_SPACES.items():
         train, test = raw[view].iloc[:311], raw[view].iloc[311:]
         expected = (test - train.mean()) / train.std(ddof=0)
         np.testing.assert_allclose(split.X_test[name], expected, atol=1e-9)
@@ -27,7 +27,10 @@ def test_division_is_the_published_one_scaled_on_its_training_part():
 
 def test_kernels_are_polynomials_of_two_scales():
     X = np.random.default_rng(0).normal(size=(5, 3))
-    scaled, raw = (kernel(X).values[0] for kernel in protein.KERNELS.values())
+    scaled, raw = (
+        damoulas2009.SPACE_KERNELS[column](X).values[0]
+        for column in (damoulas2009.SCALED, damoulas2009.RAW)
+    )
     np.testing.assert_allclose(raw, (1 + X @ X.T) ** 2)
     np.testing.assert_allclose(np.diag(scaled), 1)
     root = np.sqrt(np.diag(raw))
@@ -35,11 +38,11 @@ def test_kernels_are_polynomials_of_two_scales():
 
 
 def test_products_of_kernels_as_they_are_are_left_out_and_say_so():
-    for column in protein.KERNELS:
-        study = protein.tables_8_to_10(column)
+    for column in (damoulas2009.SCALED, damoulas2009.RAW):
+        study = damoulas2009.tables_8_to_10(column)
         skipped = {t.rows[0] for t in study.tasks if t.skip and "spans" in t.skip}
         if absence("protein_fold") is None:
-            assert skipped == ({"FixProd", "WProd"} if column == protein.RAW else set())
+            assert skipped == ({"FixProd", "WProd"} if column == damoulas2009.RAW else set())
         algorithms = [task.settings["recipe"]["algorithm"] for task in study.tasks]
         assert {each["max_iterations"] for each in algorithms} == {100}
         # The paper's sds are over starts.

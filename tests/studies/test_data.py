@@ -71,12 +71,6 @@ def test_unknown_classes_are_refused_with_what_exists(classes):
         objects("wine", False, classes)
 
 
-@pytest.mark.parametrize("classes", [[], (), CLASSES[0]])
-def test_no_class_and_a_bare_name_are_refused(classes):
-    with pytest.raises(ValueError, match="'classes' argument of objects must be a list of names"):
-        objects("wine", False, classes)
-
-
 @pytest.mark.usefixtures("nothing_read")
 def test_division_of_the_source_is_dropped(monkeypatch):
     """The studies divide all objects at random; the first so many are nobody's training part."""

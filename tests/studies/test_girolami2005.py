@@ -9,7 +9,7 @@ from scipy.spatial.distance import cdist
 from studies import girolami2005
 from studies.__main__ import STUDIES
 from studies.data import absence
-from studies.girolami2005_type_two import TypeTwo
+from studies.girolami2005 import TypeTwo
 from studies.study import run_study
 
 RECIPE = {

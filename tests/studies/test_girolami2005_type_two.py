@@ -10,8 +10,8 @@ from scipy.optimize import minimize
 from kernelzoo.inference.variational.factors import Gamma
 from kernelzoo.models import CompositeKernelClassification
 from kernelzoo.models.combinations.sums import DirichletWeights
-from studies import girolami2005_type_two as type_two
-from studies.girolami2005_type_two import LARGEST_SHAPE, fit_type_two, most_likely
+from studies import girolami2005 as type_two
+from studies.girolami2005 import LARGEST_SHAPE, fit_type_two, most_likely
 
 
 def expected_log_density(log_parameters, factor):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from studies.data import absence
-from studies.kato_problems import nested_mask, problem, training_part
+from studies.kato import nested_mask, problem, training_part
 
 
 def test_masks_are_nested_and_leave_each_object_a_kernel():

@@ -20,6 +20,7 @@ from rich.console import Console
 from scipy import stats
 
 from family import ALPHA
+from studies import study as study_module
 from studies.study import FEWEST, LEVEL, Published, Study, Task, run_study, tabulate
 
 SPLITS = 12
@@ -82,7 +83,8 @@ def test_table_holds_means_over_splits_beside_the_papers(tmp_path):
     assert cell["sd"] == pytest.approx(np.std(values, ddof=1))
     assert cell["splits"] == SPLITS
     assert cell["difference"] == pytest.approx(np.mean(values) - 90)
-    assert cell["standard_error"] == pytest.approx(np.hypot(cell["sd"] / SPLITS**0.5, 1 / 30**0.5))
+    assert cell["low"] < cell["difference"] < cell["high"]
+    assert cell["margin"] == 2.0
     assert cell["verdict"] == "agrees"
     assert table.loc["left", "third"]["verdict"] == "differs"
     assert table.loc["right", "first"]["verdict"] == "not in the paper"
@@ -344,26 +346,47 @@ def verdict(published, values=VALUES, **options):
 
 # --- verdicts --------------------------------------------------------------------------------
 
+TOO_FEW = "too few splits to tell"
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "margin", "expected"),
+    [
+        (-1.0, 2.0, 2.0, "agrees"),
+        (0.5, 1.9, 2.0, "agrees"),  # a difference beyond chance, but within the margin
+        (-2.1, 1.0, 2.0, TOO_FEW),
+        (1.5, 2.5, 2.0, TOO_FEW),
+        (1.5, 3.5, 2.0, TOO_FEW),
+        (-9.0, 9.0, 2.0, TOO_FEW),
+        (-np.inf, np.inf, 2.0, TOO_FEW),
+        (2.1, 9.0, 2.0, "differs"),
+        (-9.0, -2.1, 2.0, "differs"),
+        (1.5, 2.5, 3.0, "agrees"),
+    ],
+)
+def test_verdict_is_where_the_interval_lies(low, high, margin, expected):
+    assert study_module.verdict(low, high, margin) == expected
+
 
 @pytest.mark.parametrize(
     ("ours", "paper", "splits", "reason", "expected"),
     [
-        (90.0, Published(90.3, 1.0), 8, None, "agrees"),
-        (90.0, Published(91.0, 1.0), 8, None, "differs"),
-        (90.0, Published(91.0, 1.0), 8, "typo", "paper's cell cannot be reproduced: typo"),
-        (90.0, Published(90.3, 1.0), 8, "typo", "agrees"),
-        (90.0, Published(91.0, 1.0), FEWEST - 1, None, "too few splits"),
-        (90.0, Published(91.0, 1.0), FEWEST, None, "differs"),
+        (90.0, Published(91.5, 1.0), 8, None, "agrees"),
+        (90.0, Published(94.0, 1.0), 8, None, "differs"),
+        (90.0, Published(94.0, 1.0), 8, "typo", "paper's cell cannot be reproduced: typo"),
+        (90.0, Published(91.9, 1.0), 8, "typo", TOO_FEW),
+        (90.0, Published(91.5, 1.0), FEWEST - 1, None, TOO_FEW),
+        (90.0, Published(91.5, 1.0), FEWEST, None, "agrees"),
         (90.0, None, 8, None, "not in the paper"),
-        (90.0, Published(90.001, 0.0), 8, None, "agrees"),
-        (90.0, Published(90.1, 0.0), 8, None, "differs"),
-        (90.0, Published(90.001), 8, None, "agrees"),
-        (90.0, Published(90.1), 8, None, "differs"),
-        (90.4, Published(90.0, 0.1, rounding=0.5), 8, None, "agrees"),
-        (90.0, Published(90.4, 0.1, rounding=0.5), 8, None, "agrees"),
-        (90.0, Published(90.7, 0.1, rounding=0.5), 8, None, "differs"),
-        (90.4, Published(90.0, rounding=0.5), 8, None, "agrees"),
-        (90.0, Published(90.7, rounding=0.5), 8, None, "differs"),
+        # The paper's deviation is the margin where it is larger than two points.
+        (90.0, Published(93.0, 6.0), 8, None, "agrees"),
+        (90.0, Published(93.0, 1.0), 8, None, "differs"),
+        # Exact numbers on both sides, and the rounding of the printed one.
+        (90.0, Published(92.0), 8, None, "agrees"),
+        (90.0, Published(92.01), 8, None, "differs"),
+        (90.0, Published(91.4, rounding=0.5), 8, None, "agrees"),
+        (90.0, Published(91.6, rounding=0.5), 8, None, TOO_FEW),
+        (90.0, Published(92.6, rounding=0.5), 8, None, "differs"),
     ],
 )
 def test_verdicts_on_the_same_number_in_every_split(ours, paper, splits, reason, expected):
@@ -371,62 +394,79 @@ def test_verdicts_on_the_same_number_in_every_split(ours, paper, splits, reason,
     assert report(made, published_splits=30).table["verdict"][0] == expected
 
 
+def test_numbers_that_are_not_in_per_cent_have_a_share_as_margin():
+    """A tenth of the printed number, in the columns that the study names."""
+    values = (160.0,) * 8
+    assert line(Published(170.0), values, relative=("data",))["margin"] == pytest.approx(17.0)
+    assert verdict(Published(170.0), values, relative=("data",)) == "agrees"
+    assert verdict(Published(170.0), values) == "differs"
+    assert verdict(Published(-170.0), values, relative=("data",)) == "differs"
+    assert verdict(Published(2.0), (2.15,) * 8, relative=("data",)) == "agrees"
+
+
+def test_five_wide_splits_prove_no_agreement():
+    """Welch's test does not reject equal means here, which says nothing: 78 against 91."""
+    values = (62.0, 70.0, 78.0, 86.0, 94.0)
+    found = line(Published(91.1, 1.15), values, splits=5, published_splits=30)
+    assert found["low"] < -2.0 < 2.0 < found["high"]
+    assert found["verdict"] == TOO_FEW
+
+
 def just(distance):
     """Numbers a hair nearer and farther than `distance` from our mean."""
     return 90 + distance * (1 - 1e-6), 90 - distance * (1 + 1e-6)
 
 
-def test_verdict_turns_where_the_two_means_differ_beyond_chance():
-    """Welch's test at its level: unequal deviations, unequal numbers of splits."""
-    ours, theirs = 2**2 / 30, 5**2 / 20
-    degrees = (ours + theirs) ** 2 / (ours**2 / 29 + theirs**2 / 19)
-    near, far = just(np.sqrt(ours + theirs) * stats.t(degrees).isf(LEVEL / 2))
-    assert [verdict(Published(mean, 5.0)) for mean in (near, far)] == ["agrees", "differs"]
-    assert line(Published(near, 5.0))["standard_error"] == pytest.approx(np.sqrt(ours + theirs))
-
-
 @pytest.mark.parametrize("rounding", [0.0, 0.5])
+def test_interval_is_welchs(rounding):
+    """Unequal deviations, unequal numbers of splits; widened by the rounding."""
+    ours, theirs = 2**2 / 30, 1.5**2 / 20
+    degrees = (ours + theirs) ** 2 / (ours**2 / 29 + theirs**2 / 19)
+    reach = rounding + np.sqrt(ours + theirs) * stats.t(degrees).ppf(0.975)
+    found = line(Published(91.0, 1.5, rounding))
+    np.testing.assert_allclose([found["low"], found["high"]], [-1 - reach, -1 + reach])
+    agreeing = [verdict(Published(m, 1.5, rounding)) for m in just(2.0 - reach)]
+    assert agreeing == ["agrees", TOO_FEW]
+    differing = [verdict(Published(m, 1.5, rounding)) for m in just(2.0 + reach)]
+    assert differing == [TOO_FEW, "differs"]
+
+
 @pytest.mark.parametrize("published_splits", [20, 2])
-def test_without_a_printed_spread_our_standard_error_and_the_rounding_decide(
-    rounding, published_splits
-):
-    """Student's test of our mean against the printed number, whatever the paper's splits."""
-    options = {"published_splits": published_splits}
-    near, far = just(rounding + 2 / 30**0.5 * stats.t(29).isf(LEVEL / 2))
-    assert verdict(Published(near, rounding=rounding), **options) == "agrees"
-    assert verdict(Published(far, rounding=rounding), **options) == "differs"
-    assert line(Published(near), **options)["standard_error"] == pytest.approx(2 / 30**0.5)
-    # With a spread the same distance may be the paper's own chance.
-    assert verdict(Published(far, 5.0, rounding=rounding), **options) == "agrees"
+def test_without_a_printed_spread_only_our_splits_have_an_error(published_splits):
+    """Student's interval of our mean, whatever the paper's splits."""
+    found = line(Published(91.0), published_splits=published_splits)
+    reach = 2 / 30**0.5 * stats.t(29).ppf(0.975)
+    np.testing.assert_allclose([found["low"], found["high"]], [-1 - reach, -1 + reach])
 
 
-def test_recipes_that_are_the_papers_differ_at_the_level():
-    """Over many pairs of samples of one law; without rounding the share is the level."""
+def test_errors_of_both_kinds_are_rare():
+    """At the edge of the margin each verdict is wrong with at most the level of its side."""
     rng = np.random.default_rng(1)
-    n = 2_000
-    samples = rng.normal(90, 2, size=(n, 10))
-    alone = [verdict(Published(90.0), tuple(x)) for x in samples[: n // 2]]
-    pairs = zip(samples[: n // 2], samples[n // 2 :], strict=True)
-    paired = [
-        verdict(Published(b.mean(), b.std(ddof=1)), tuple(a), published_splits=10) for a, b in pairs
-    ]
-    for verdicts in (alone, paired):
-        differ = verdicts.count("differs")
-        assert stats.binomtest(differ, len(verdicts), LEVEL).pvalue > ALPHA
+    n = 1_000
+    pairs = zip(rng.normal(90, 2, (n, 10)), rng.normal(92, 2, (n, 10)), strict=True)
+    verdicts = [verdict(Published(b.mean(), 1.9), tuple(a), published_splits=10) for a, b in pairs]
+    for wrong in (verdicts.count("agrees"), verdicts.count("differs")):
+        assert stats.binomtest(wrong, n, (1 - LEVEL) / 2, "greater").pvalue > ALPHA
 
 
-@pytest.mark.parametrize("published", [Published(582.6, 0.0, 0.05), Published(582.6, None, 0.05)])
+@pytest.mark.parametrize("spread", [0.0, np.nan])
 @pytest.mark.parametrize(("ours", "expected"), [(582.647, "agrees"), (582.652, "differs")])
-def test_a_number_without_splits_is_met_to_its_last_digit(published, ours, expected):
-    made = report(cell((ours,), published), splits=1, published_splits=1)
+def test_a_number_without_splits_is_met_to_its_last_digit(spread, ours, expected):
+    made = report(cell((ours,), Published(582.6, spread, 0.05)), splits=1, published_splits=1)
     assert made.table["verdict"].tolist() == [expected]
-    assert "printed number" in made.rule()
+
+
+def test_the_rule_in_print_has_the_numbers_of_the_rule():
+    said = study_module.RULE
+    for number in (f"{LEVEL:.0%}".replace("%", " %"), f"{study_module.POINTS:g} points", "a tenth"):
+        assert number in said
+    assert (study_module.SHARE, FEWEST) == (0.1, 5)
+    assert "fewer than five" in said
 
 
 def test_a_printed_standard_error_is_made_a_standard_deviation():
     found = line(Published(90.0, 1.0), published_splits=25, spread="se")
-    assert found["paper_sd"] == pytest.approx(5.0)
-    assert found["standard_error"] == pytest.approx(np.hypot(2 / 30**0.5, 1.0))
+    assert found["paper_sd"] == found["margin"] == pytest.approx(5.0)
     assert np.isnan(line(Published(90.0), published_splits=25, spread="se")["paper_sd"])
 
 
@@ -443,7 +483,7 @@ def test_an_empty_cell_says_why():
         "not run",
     ]
     assert table["left"].tolist() == [0, 1, 3]
-    assert table[["ours", "sd", "difference", "standard_error"]].isna().all(axis=None)
+    assert table[["ours", "sd", "difference", "low", "high"]].isna().all(axis=None)
 
 
 # --- table -----------------------------------------------------------------------------------
@@ -462,12 +502,21 @@ def test_printed_table():
         cell((90.0,), Published(91.0, 1.0), row="one split"),
     )
     assert rows_of(report(*cells, splits=31).markdown())[1:] == [
-        ["data", "method", "90.50 ± 1.00", "90.00 ± 2.00", "30 (1 failed)", "-0.50", "0.43",
+        ["data", "method", "90.50 ± 1.00", "90.00 ± 2.00", "30 (1 failed)",
+         "-0.50 (-1.36 to +0.36)", "2.00", "agrees"],
+        ["data", "exact", "90.50", "90.00 ± 2.00", "30", "-0.50 (-1.25 to +0.25)", "2.00",
          "agrees"],
-        ["data", "exact", "90.50", "90.00 ± 2.00", "30", "-0.50", "0.37", "agrees"],
         ["data", "ours alone", "", "90.00 ± 2.00", "30", "", "", "not in the paper"],
-        ["data", "one split", "91.00 ± 1.00", "90.00", "1", "-1.00", "", "too few splits"],
+        ["data", "one split", "91.00 ± 1.00", "90.00", "1", "-1.00", "2.00", TOO_FEW],
     ]  # fmt: skip
+
+
+def test_number_of_repetitions_is_that_of_the_records():
+    few = cell((90.0,) * 5), cell((), row="not run"), cell((90.0,) * 3, row="fewer")
+    assert report(*few).repetitions() == "3 to 5 of 30 splits"
+    assert report(few[0]).repetitions() == "5 of 30 splits"
+    assert report(few[1]).repetitions() == "none of 30 splits"
+    assert "; 5 of 30 splits." in report(few[0]).markdown()
 
 
 def test_rule_says_what_stands_behind_the_numbers():
@@ -475,8 +524,8 @@ def test_rule_says_what_stands_behind_the_numbers():
     assert "20 splits and prints a standard deviation" in with_spread.rule()
     by_error = report(cell(published=Published(90.0, 1.0)), spread="se")
     assert "prints a standard error" in by_error.rule()
-    assert "counts as exact" not in with_spread.rule()
-    assert "counts as exact" in report(cell(published=Published(90.0))).rule()
+    assert report(cell()).rule() == ""
+    assert report(cell(published=Published(90.0)), published_splits=1).rule() == study_module.RULE
 
 
 def test_files_hold_all_digits_and_the_settings(tmp_path):

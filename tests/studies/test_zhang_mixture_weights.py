@@ -10,7 +10,7 @@ from scipy.spatial.distance import cdist
 from kernelzoo.datasets import load
 from kernelzoo.inference.kernel_completion.weights import OBJECTIVES, learn_weights
 from kernelzoo.models.completion.moment_matching import match_wishart
-from studies import zhang_mixture_weights as weights
+from studies import zhang_mixture as weights
 from studies.study import run_study
 from studies.zhang_mixture import TYPES, divide
 
@@ -18,7 +18,7 @@ COLUMNS = ("breast_cancer", "ionosphere", "soybean_small", "wine", "sonar", "iri
 
 
 def settings(column, kernels="types"):
-    return {"data": {"test_size": 0.4, **weights.DATA[column]}, **weights.SETS[kernels]}
+    return {"data": {"test_size": 0.4, **weights.WEIGHTED[column]}, **weights.SETS[kernels]}
 
 
 def divided(column, seed, kernels="types"):

@@ -17,7 +17,7 @@ from kernelzoo.custom_steps.composite_kernel.sweep import (
     State,
     sweep,
 )
-from kernelzoo.custom_steps.moves.rate import move_rate
+from kernelzoo.custom_steps.moves.ellipse import move_rate
 from kernelzoo.inference.engine.paper import identified
 from kernelzoo.numerics.kernel_products import Design
 

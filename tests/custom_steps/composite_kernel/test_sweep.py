@@ -16,8 +16,8 @@ from kernelzoo.custom_steps.composite_kernel.sweep import (
     Tuning,
     sweep,
 )
-from kernelzoo.custom_steps.moves import simplex_ellipse, simplex_metropolis
-from kernelzoo.custom_steps.moves.simplex_metropolis import (
+from kernelzoo.custom_steps.moves import ellipse, metropolis
+from kernelzoo.custom_steps.moves.metropolis import (
     initial_concentration_tuning,
     initial_weight_tuning,
 )
@@ -262,19 +262,15 @@ def test_evidence_without_its_determinant_is_detected(monkeypatch):
 
 def test_ellipse_of_the_wrong_prior_is_detected(monkeypatch):
     """Planted bug: weights turn into normal scores by gamma distributions of other shapes."""
-    correct = simplex_ellipse.normal_score
-    monkeypatch.setattr(
-        simplex_ellipse, "normal_score", lambda log_g, shape: correct(log_g, 1.5 * shape)
-    )
+    correct = ellipse.normal_score
+    monkeypatch.setattr(ellipse, "normal_score", lambda log_g, shape: correct(log_g, 1.5 * shape))
     with pytest.raises(AssertionError):
         joint_test("regression")
 
 
 @pytest.mark.slow
 def test_missing_jacobian_is_detected(monkeypatch):
-    monkeypatch.setattr(
-        simplex_metropolis, "log_weights_density", lambda lb, rho: float((rho - 1) @ lb)
-    )
+    monkeypatch.setattr(metropolis, "log_weights_density", lambda lb, rho: float((rho - 1) @ lb))
     with pytest.raises(AssertionError):
         joint_test("regression", tuning=METROPOLIS, replicates=3_000)
 

@@ -32,25 +32,10 @@ def test_fixed_weights_and_a_single_kernel():
 
 
 def test_wrong_requests(model):
-    with pytest.raises(ValueError, match="'vars' argument of AlbertChib must include W"):
-        AlbertChib([model["zeta"], model["beta"]], model=model)
+    with pytest.raises(ValueError, match=r"'vars' argument of AlbertChib must be .*W"):
+        AlbertChib([model["zeta"], model["W"]], model=model)
     with pytest.raises(ValueError, match="'moves' argument of AlbertChib"):
         AlbertChib(model=model, moves=-1)
-    mixed = MultinomialProbit(np.exp(model.design), model.label_codes, combination="product")
-    with pytest.raises(ValueError, match="'vars' argument of AlbertChib must include beta"):
-        AlbertChib([mixed["W"], mixed["zeta"]], model=mixed)
-
-
-@pytest.mark.slow
-def test_gibbs_agrees_with_gibbs_and_nuts_on_the_rest():
-    """All variables by Gibbs, against W and zeta by Gibbs with NUTS on the marginal declaration."""
-    model = expansion()
-    options = {"chains": 2, "cores": 1, "random_seed": 6, **QUIET}
-    with model:
-        full = pm.sample(3_000, tune=300, step=[AlbertChib()], **options)
-        step = AlbertChib([model["W"], model["zeta"]])
-        mixed = pm.sample(500, tune=300, step=[step], **options)
-    assert_samplers_agree(full, mixed)
 
 
 @pytest.mark.slow

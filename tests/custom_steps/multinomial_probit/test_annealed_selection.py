@@ -1,19 +1,19 @@
 """Annealed moves of a selection: exact on a normal target, proposals, boundaries."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from family import assert_mean
 from kernelzoo.custom_steps.multinomial_probit.annealed_selection import (
-    Selection,
     _proposal,
     annealed_move,
-    selection_of,
 )
-from kernelzoo.models.combinations.sums import Binary, Mean
+from kernelzoo.models.combinations.sums import Binary
 
 SHIFTS = np.array([1.0, -0.7, 0.4])
-PRIOR = Selection(np.log([0.5, 1.0, 2.0]), True)
+PRIOR = Binary([1 / 3, 1 / 2, 2 / 3], empty=True)
 
 
 def log_density_at(weights):
@@ -43,9 +43,9 @@ def chain(prior, draws, rng, stages=4):
 def test_selections_have_their_posterior(empty):
     """Normal densities integrate to the same number: prior odds times exp(0.3 size)."""
     states = np.arange(8)[:, None] >> np.arange(3) & 1
-    posterior = np.exp(states @ (PRIOR.log_odds + 0.3))
+    posterior = np.exp(states @ (PRIOR.log_odds(3) + 0.3))
     posterior[0] *= empty
-    draws = chain(PRIOR._replace(empty=empty), 3_000, np.random.default_rng(1))
+    draws = chain(replace(PRIOR, empty=empty), 3_000, np.random.default_rng(1))
     indicators = (draws[:, None] == np.arange(8)).astype(float)
     assert not indicators[:, 0].any() or empty
     # One draw in ten counts: moves change one or two kernels, and some are rejected.
@@ -56,7 +56,7 @@ def test_the_joint_law_of_selection_and_position_stays():
     """Draws of the joint law are draws of it after a move; the position must fit the selection."""
     rng = np.random.default_rng(6)
     states = np.arange(8)[:, None] >> np.arange(3) & 1
-    posterior = np.exp(states @ (PRIOR.log_odds + 0.3))
+    posterior = np.exp(states @ (PRIOR.log_odds(3) + 0.3))
     posterior /= posterior.sum()
     residuals, accepted = np.empty((2_000, 2)), 0
     for residual, state in zip(residuals, rng.choice(8, size=2_000, p=posterior), strict=True):
@@ -90,7 +90,7 @@ def test_more_stages_accept_more():
     rng = np.random.default_rng(3)
 
     def acceptance(stages):
-        far = Selection(np.zeros(1), True)
+        far = Binary(0.5, empty=True)
 
         def at(weights):
             mean = 4 * weights[0]
@@ -113,15 +113,10 @@ def test_a_density_that_vanishes_is_a_rejection():
         return lambda x: (-np.inf if weights.sum() > 1 else 0.0, np.zeros(2))
 
     start, rng = np.array([1, 0]), np.random.default_rng(4)
-    prior = Selection(np.zeros(2), False)
+    prior = Binary(0.5)
     for _ in range(20):
         moved = annealed_move(
             start, np.zeros(2), at, np.ones(2), prior, rng, step=0.5, length=1.0, stages=5
         )
         assert moved.beta.sum() == 1
         assert np.isfinite(moved.acceptance)
-
-
-def test_only_selections_have_a_prior_here():
-    assert selection_of(Mean(), 3) is None
-    np.testing.assert_allclose(selection_of(Binary(0.2), 3).log_odds, np.log(0.25))

@@ -10,8 +10,8 @@ from scipy import stats
 
 import kernelzoo as kz
 from family import assert_ks, assert_mean, assert_z
-from kernelzoo.custom_steps.moves.rate import draw_rate
-from kernelzoo.custom_steps.moves.simplex_metropolis import (
+from kernelzoo.custom_steps.moves.ellipse import draw_rate
+from kernelzoo.custom_steps.moves.metropolis import (
     initial_concentration_tuning,
     initial_weight_tuning,
 )

@@ -9,10 +9,10 @@ from scipy import stats
 from scipy.special import log_ndtr, ndtr
 
 from family import assert_ks, assert_mean, assert_z
-from kernelzoo.custom_steps.moves import random_walk
+from kernelzoo.custom_steps.moves import metropolis
 from kernelzoo.custom_steps.moves.selection import update_selection
 from kernelzoo.custom_steps.multinomial_probit import sweep as probit_kernel_sweep
-from kernelzoo.custom_steps.multinomial_probit.binary_selection import log_evidence
+from kernelzoo.custom_steps.multinomial_probit.conditionals import log_evidence
 from kernelzoo.custom_steps.multinomial_probit.kernel_coordinates import KernelCoordinates
 from kernelzoo.custom_steps.multinomial_probit.marginal_sweep import Target, marginal_sweep
 from kernelzoo.custom_steps.multinomial_probit.sweep import (
@@ -437,16 +437,16 @@ def test_parameters_follow_their_posterior_on_a_grid():
 def test_walks_adapt_to_a_narrow_target():
     rng = np.random.default_rng(1)
     sd = np.array([0.001, 0.1])
-    tuning = random_walk.initial_walk_tuning(2)
+    tuning = metropolis.initial_walk_tuning(np.eye(2))
     x, accepted = np.zeros(2), []
     for _ in range(3_000):
-        x, rate = random_walk.walk(x, lambda v: -0.5 * float(((v / sd) ** 2).sum()), tuning, rng, 2)
-        tuning = random_walk.adapt_walk(tuning, x, rate)
+        x, rate = metropolis.walk(x, lambda v: -0.5 * float(((v / sd) ** 2).sum()), tuning, rng, 2)
+        tuning = metropolis.adapt_walk(tuning, x, rate, metropolis.TARGET_JOINT)
         accepted.append(rate)
     assert 0.2 < np.mean(accepted[-1_000:]) < 0.4
     draws = []
     for _ in range(8_000):
-        x, _ = random_walk.walk(x, lambda v: -0.5 * float(((v / sd) ** 2).sum()), tuning, rng, 2)
+        x, _ = metropolis.walk(x, lambda v: -0.5 * float(((v / sd) ** 2).sum()), tuning, rng, 2)
         draws.append(x / sd)
     draws = np.array(draws)
     ess = np.array([float(az.ess(column[None])) for column in draws.T])

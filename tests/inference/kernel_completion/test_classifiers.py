@@ -13,7 +13,7 @@ from kernelzoo.inference.kernel_completion.classifiers import (
     KernelNearestNeighbour,
 )
 from kernelzoo.inference.mutual_completion.scores import ideal_kernel, kernel_alignment
-from studies.kernel_fisher import KernelFisherDiscriminant
+from studies.zhang2004 import KernelFisherDiscriminant
 
 CLASSIFIERS = [KernelNearestMean, KernelNearestNeighbour, KernelFisherDiscriminant]
 

@@ -3,7 +3,7 @@ import pytest
 from scipy import stats
 
 from family import assert_ks, assert_mean
-from kernelzoo.custom_steps.moves.simplex_ellipse import update_simplex
+from kernelzoo.custom_steps.moves.ellipse import update_simplex
 
 
 def test_prior_alone_is_drawn():

@@ -3,7 +3,7 @@ import pytest
 from scipy import stats
 
 from family import assert_ks, assert_z
-from kernelzoo.custom_steps.moves import simplex_metropolis as sm
+from kernelzoo.custom_steps.moves import metropolis as sm
 
 MU, LAM = 2.0, 1.5
 
