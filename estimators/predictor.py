@@ -222,13 +222,13 @@ class KernelPredictor(KernelReader):
         best, log_scores = self._candidate(stack, response), None
         if best.log_scores is not None:
             best, log_scores = self._better_features(best, X, order, response)
-        vars(self).update(best.fitted)
+        self.__dict__.update(best.fitted)
         self.model_ = type(self)._model(best.stack, response, **best.options)
         return log_scores
 
     def _better_features(
         self, first: "_Candidate", X: Any, order: pd.Index | None, response: Any
-    ) -> tuple["_Candidate", DataArray]:
+    ) -> tuple["_Candidate", DataArray | None]:
         """Choose kernels and features that are left to us by the log scores of left-out objects.
 
         Inverse multiquadric kernels replace Gaussian ones if their mean log score is higher, and so
@@ -254,7 +254,8 @@ class KernelPredictor(KernelReader):
         if len(tried) == 1:
             return best, first.log_scores
         names = pd.Index(list(tried), name="features")
-        return best, concat([each.log_scores for each in tried.values()], names)
+        log_scores = [each.log_scores for each in tried.values() if each.log_scores is not None]
+        return best, concat(log_scores, names)
 
     def _candidate(self, stack: Any, response: Any) -> "_Candidate":
         options, log_scores = self._chosen(stack, response)
