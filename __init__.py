@@ -41,7 +41,6 @@ from .inference import (
     plots,
     predict,
     recommend,
-    replicate,
     scores,
     select,
 )
@@ -110,7 +109,6 @@ __all__ = [
     "polynomial",
     "predict",
     "recommend",
-    "replicate",
     "scores",
     "select",
 ]

@@ -17,7 +17,6 @@ from .engine.paper import PAPERS, Algorithm, Paper, add_paper, identified, log_e
 from .engine.paper_engines import EM, MAP, VB, Exact
 from .engine.predict import predict
 from .engine.recommend import Recommendation, engines, recommend
-from .engine.replicate import replicate
 from .generic.approximations import ADVI, Pathfinder
 from .generic.smc import SMC
 from .kernel_completion import DIAGONAL_WISHART, MIXTURE, WISHART
@@ -66,7 +65,6 @@ __all__ = [
     "plots",
     "predict",
     "recommend",
-    "replicate",
     "scores",
     "select",
 ]

@@ -15,10 +15,11 @@ from xarray import DataArray, Dataset
 from ..models.declaration import source_of
 from ..models.kernels.completed import CompletedRows
 from ..validation import Count, Seed, argument_error, check_arguments, integer_seed
-from .engine.clock import stopped_by_ctrl_c, track
+from .engine.clock import stopped_by_ctrl_c
 from .engine.engine import Engine
 from .engine.fit import fit
 from .engine.predict import predict
+from .engine.progress import track
 from .engine.result import check_model
 
 __all__ = ["LeftOut", "loo_kfold", "splits", "why_not_left_out"]

@@ -22,8 +22,8 @@ from xarray import DataArray, Dataset, DataTree
 from ..models.combinations.sums import FixedWeights, WeightedSum
 from ..user_warnings import numpy_warnings
 from ..validation import Count, Seed, argument_error, check_arguments, check_positive, integer_seed
-from .engine.clock import track
 from .engine.paper import Paper, papers_of
+from .engine.progress import track
 from .engine.result import check_model
 from .left_out import LeftOut, splits, why_not_left_out
 

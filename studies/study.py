@@ -188,10 +188,9 @@ def run_study(
     """
     splits = check_count(study.splits if splits is None else splits, "splits", "run_study")
     made = records(
-        lambda: Unit.run,
+        Unit.run,
         study.units(splits),
         title=study.name,
-        owner="run_study",
         store=out / (study.ledger or study.name),
         cores=check_count(cores, "cores", "run_study"),
         progressbar=progressbar,

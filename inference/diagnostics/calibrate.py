@@ -24,14 +24,14 @@ from ...validation import (
     check_count,
     integer_seed,
 )
-from ..engine.clock import quiet_sampler
 from ..engine.compilation import compiling_with, python_mode
 from ..engine.density import arrays_in, compile_log_likelihood, lacks
 from ..engine.engine import Engine, applicable, variables_drawn
 from ..engine.fit import fit
 from ..engine.paper import identified
-from ..engine.replicate import records
+from ..engine.progress import quiet_sampler
 from ..engine.result import data_of, draws_to_tree, stamp, term_fingerprints, versions, with_group
+from ..engine.tasks import records
 from .simulation import OWNER, FromPrior, Values, observation, set_observations
 from .uniformity import Band, detectable_bias, detectable_scale
 
@@ -136,11 +136,12 @@ def calibrate(
     options = {"chains": 1, "cores": 1, "var_names": variables_drawn(model), **options}
     runs = Replicates(model, engine, seed, options)
     names = {f"{runs.recipe}-{number}": number for number in range(replicates)}
+    # A model that cannot be simulated is refused at once.
+    _ = runs.simulator
     found = records(
-        runs.compiled,
+        runs,
         names,
         title=f"Calibration of {engine.name}",
-        owner=OWNER,
         store=store,
         cores=cores or 1,
         progressbar=progressbar,
@@ -250,11 +251,6 @@ class Replicates:
             versions(),
         ]
         return str(hash_of([numbers, *map(repr, engine), *run]))[:16]
-
-    def compiled(self) -> "Replicates":
-        """Compile what simulates, so that a model that cannot be simulated is refused at once."""
-        _ = self.simulator
-        return self
 
     @cached_property
     def simulator(self) -> FromPrior:

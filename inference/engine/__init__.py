@@ -8,11 +8,11 @@ and `mcmc` (Gibbs); NUTS is in `mcmc`, Laplace in `mode`; ADVI, Pathfinder and S
 ``inference/generic``.
 """
 
-from .clock import quiet_sampler, track
 from .engine import Engine, Run
 from .independent import lean_tree
-from .replicate import records
+from .progress import quiet_sampler, track
 from .result import versions, with_group
+from .tasks import records
 
 __all__ = [
     "Engine",

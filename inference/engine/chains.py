@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 from contextlib import closing, nullcontext, suppress
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import replace
+from functools import cache, partial
 from math import inf
 from multiprocessing.context import BaseContext
 from typing import Any, NamedTuple
@@ -16,16 +16,16 @@ from pymc.sampling.parallel import _cpu_count, _initialize_multiprocessing_conte
 from pytensor.tensor import TensorVariable
 from xarray import DataArray, Dataset, DataTree
 
-from ...user_warnings import warn_user
 from ...validation import argument_error
-from .clock import Clock, EndOfTime, quiet_sampler, track
+from .clock import Clock, EndOfTime
 from .compilation import compiling_with, mode_worth, python_mode
 from .convergence import is_monitored, judge_chains
 from .draws_on_disk import DrawsOnDisk
 from .engine import Engine, Run
 from .moments import EachDraw, MomentsOfChains, moments_of_draws
-from .replicate import active_client, count_workers, outcomes_of
+from .progress import quiet_sampler, track
 from .result import draws_to_keep, with_group
+from .tasks import Record, active_client, outcomes_of
 
 __all__ = [
     "chains_in_turn",
@@ -37,8 +37,6 @@ __all__ = [
     "run_chains",
     "sample_on_workers",
 ]
-
-MOMENTS = "moments"
 
 
 def run_chains(model: pm.Model, run: Run, *, callbacks: bool = True, **options: Any) -> DataTree:
@@ -280,78 +278,44 @@ def has_workers(run: Run) -> bool:
 
 
 def sample_on_workers(engine: Engine, model: pm.Model, run: Run) -> DataTree:
-    """Run an engine's chains on the workers of the active Dask client; join those that finish."""
-    client = active_client()
-    assert client is not None
-    workers = count_workers(client)
+    """Run an engine's chains on the workers of the active Dask client, and join them.
+
+    Ctrl-C keeps the chains that are finished.
+    """
     for name in ("callback", "trace"):
         if name in run.sampler_options:
             rule = "left out while a Dask client is active: chains run on its workers"
             raise argument_error(name, "fit", rule, repr(run.sampler_options[name]))
-    turns = -(-run.chains // workers)
-    seconds = run.clock.share(turns - 1).seconds
-    found, failures = _sampled(_Chain(engine, model, run, seconds), run)
-    if not found:
-        raise RuntimeError(f"No chain was sampled. The first error: {failures[min(failures)]}")
-    run.clock.ended = any(ended for _, ended in found.values())
-    trees = {chain: tree for chain, (tree, _) in sorted(found.items())}
-    joined = _joined(trees)
-    judge_chains(joined, model, run)
-    if failures:
-        chains_of: dict[str, list[str]] = {}
-        for chain, error in sorted(failures.items()):
-            chains_of.setdefault(error, []).append(str(chain))
-        listed = "; ".join(f"chain {', '.join(by)}: {error}" for error, by in chains_of.items())
-        note = f"{len(failures)} of {run.chains} chains failed. {listed}"
-        joined.attrs |= {"converged": "no", "note": note}
-        warn_user(note)
-    return joined
-
-
-@dataclass(frozen=True)
-class _Chain:
-    """Task that samples the chain with a given number, and ends it after `seconds`."""
-
-    engine: Engine
-    model: pm.Model
-    run: Run
-    seconds: float
-
-    def __call__(self, number: int) -> Mapping[str, Any]:
-        run = replace(self.run, chain=number, cores=1, progressbar=False, clock=Clock(self.seconds))
-        with quiet_sampler(), compiling_with(run.mode or python_mode()):
-            tree = self.engine.run(self.model, run)
-        return {"tree": tree, "ended": run.clock.ended}
-
-
-type Found = tuple[dict[int, tuple[DataTree, bool]], dict[int, str]]
-
-
-def _sampled(task: _Chain, run: Run) -> Found:
-    """Sample all chains; return results, and whether time ended them, and errors, by chain.
-
-    Ctrl-C, and a cluster that is lost, keep the chains that are finished.
-    """
-    found: dict[int, tuple[DataTree, bool]] = {}
-    failures: dict[int, str] = {}
+    client = active_client()
+    assert client is not None
+    turns = -(-run.chains // max(len(client.nthreads()), 1))
+    task = partial(_sample_chain, engine, model, run, run.clock.share(turns - 1).seconds)
+    found: dict[int, Record] = {}
     try:
         with (
             track(run.chains, "Chains", visible=run.progressbar) as bar,
-            closing(outcomes_of(task, range(run.chains), 1, "fit")) as outcomes,
+            closing(outcomes_of(task, range(run.chains), cores=1)) as outcomes,
         ):
             for chain, outcome in outcomes:
                 if "error" in outcome:
-                    failures[chain] = outcome["error"]
-                else:
-                    found[chain] = outcome["tree"], outcome["ended"]
-                bar.advance(failed=str(len(failures)))
-    except (KeyboardInterrupt, ConnectionError, ChildProcessError) as error:
+                    raise RuntimeError(f"Chain {chain} failed: {outcome['error']}")
+                found[chain] = outcome
+                bar.advance()
+    except KeyboardInterrupt:
         if not found:
             raise
-        if not isinstance(error, KeyboardInterrupt):
-            left = {*range(run.chains)} - found.keys() - failures.keys()
-            failures |= dict.fromkeys(left, f"{type(error).__name__}: {error}")
-    return found, failures
+    run.clock.ended = any(outcome["ended"] for outcome in found.values())
+    joined = _joined({chain: found[chain]["tree"] for chain in sorted(found)})
+    judge_chains(joined, model, run)
+    return joined
+
+
+def _sample_chain(engine: Engine, model: pm.Model, run: Run, seconds: float, number: int) -> Record:
+    """Sample the chain with a given number, and end it after `seconds`."""
+    run = replace(run, chain=number, cores=1, progressbar=False, clock=Clock(seconds))
+    with quiet_sampler(), compiling_with(run.mode or python_mode()):
+        tree = engine.run(model, run)
+    return {"tree": tree, "ended": run.clock.ended}
 
 
 def _joined(trees: Mapping[int, DataTree]) -> DataTree:
@@ -361,7 +325,7 @@ def _joined(trees: Mapping[int, DataTree]) -> DataTree:
     joined = DataTree()
     for name in long[0].children:
         parts = [tree[name].to_dataset() for tree in long]
-        if name == MOMENTS:
+        if name == "moments":
             parts = [
                 tree[name].to_dataset().assign_coords(chain=[chain])
                 for chain, tree in trees.items()

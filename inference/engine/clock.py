@@ -1,7 +1,5 @@
-"""The end of a loop, by its time limit, Ctrl-C or SIGTERM, and its progress bar."""
+"""The end of a fit by its time limit or by Ctrl-C."""
 
-import logging
-import os
 import signal
 import threading
 import time
@@ -12,31 +10,8 @@ from types import FrameType
 from typing import Any
 
 import numpy as np
-from rich import get_console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 
 from ...validation import argument_error
-
-__all__ = [
-    "SIGTERM_STATUS",
-    "Clock",
-    "EndOfTime",
-    "OutOfTime",
-    "ProgressBar",
-    "can_show",
-    "interruptible",
-    "quiet_sampler",
-    "stopped_by_ctrl_c",
-    "track",
-]
 
 
 class OutOfTime(KeyboardInterrupt):
@@ -112,24 +87,26 @@ class EndOfTime:
             self._clock.end()
 
 
-# Exit status of a process that SIGTERM ended.
-SIGTERM_STATUS = 128 + signal.SIGTERM
-
 # PyMC's message when a callback has interrupted chains that have no draw after tuning.
 NO_DRAWS = "Not enough samples to build a trace"
 
 
 @contextmanager
 def interruptible(engine: str, clock: Clock) -> Iterator[None]:
-    """Take note of Ctrl-C, explain a fit that it ended without a result, and exit at SIGTERM.
+    """Take note of Ctrl-C, and explain a fit that it ended without a result.
 
     Libraries make other errors of Ctrl-C: PyMC a ValueError, llvmlite one of its own, compiled code
-    a SystemError. The exit closes stores and ends the processes of chains.
+    a SystemError.
     """
-    # Signals reach the main thread only.
-    restore = _handle_signals(clock) if _in_main_thread() else {}
+    previous = signal.getsignal(signal.SIGINT)
+
+    def press(number: int, frame: FrameType | None) -> None:
+        clock.pressed = True
+        previous(number, frame)  # type: ignore[operator, misc]
+
     try:
-        yield
+        with _handling_ctrl_c(press):
+            yield
     except (Exception, KeyboardInterrupt) as error:
         by_user = clock.pressed or isinstance(error, KeyboardInterrupt) or NO_DRAWS in str(error)
         if not by_user:
@@ -139,17 +116,11 @@ def interruptible(engine: str, clock: Clock) -> Iterator[None]:
             "tuning, other engines their first iteration. max_seconds of fit ends a fit in time."
         )
         raise KeyboardInterrupt(" ".join([why, *getattr(error, "__notes__", [])])) from error
-    finally:
-        for number, handler in restore.items():
-            signal.signal(number, handler)
 
 
 @contextmanager
 def stopped_by_ctrl_c() -> Iterator[None]:
     """Raise KeyboardInterrupt after Ctrl-C, also where `fit` returned a partial result."""
-    if not _in_main_thread() or signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        yield
-        return
     pressed = False
 
     def press(number: int, frame: FrameType | None) -> None:
@@ -157,101 +128,24 @@ def stopped_by_ctrl_c() -> Iterator[None]:
         pressed = True
         raise KeyboardInterrupt
 
-    previous = signal.signal(signal.SIGINT, press)
     try:
-        yield
+        with _handling_ctrl_c(press):
+            yield
     finally:
-        signal.signal(signal.SIGINT, previous)
         if pressed:
             raise KeyboardInterrupt
 
 
-def _in_main_thread() -> bool:
-    return threading.current_thread() is threading.main_thread()
-
-
-def _handle_signals(clock: Clock) -> dict[int, Any]:
-    """Install the handlers of a fit, unless the user has one of SIGTERM; return the old ones."""
-    process, interrupt = os.getpid(), signal.getsignal(signal.SIGINT)
-    restore: dict[int, Any] = {}
-
-    def press(number: int, frame: FrameType | None) -> None:
-        clock.pressed = True
-        interrupt(number, frame)  # type: ignore[operator, misc]
-
-    def terminate(number: int, frame: FrameType | None) -> None:
-        # A second signal, and one to a forked chain, ends the process at once.
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        if os.getpid() != process:
-            os.kill(os.getpid(), signal.SIGTERM)
-        raise SystemExit(SIGTERM_STATUS)
-
-    if callable(interrupt):
-        restore[signal.SIGINT] = signal.signal(signal.SIGINT, press)
-    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        restore[signal.SIGTERM] = signal.signal(signal.SIGTERM, terminate)
-    return restore
-
-
-class ProgressBar:
-    """One line of progress; `advance` also shows figures, then calls `after` with the steps."""
-
-    def __init__(
-        self, progress: Progress, task: TaskID, after: Callable[[int], None] = lambda steps: None
-    ):
-        self._progress = progress
-        self._task = task
-        self._after = after
-
-    def advance(self, steps: int = 1, **figures: float | str) -> None:
-        """Move on by `steps`, showing figures such as ``bound=-123.4``."""
-        text = "  ".join(
-            f"{name} {value:,.4f}" if isinstance(value, float) else f"{name} {value}"
-            for name, value in figures.items()
-        )
-        self._progress.update(self._task, advance=steps, figures=text)
-        self._after(steps)
-
-    def skip(self, steps: int) -> None:
-        """Move on by steps that need not be done."""
-        self._progress.update(self._task, advance=steps)
-
-
 @contextmanager
-def track(
-    total: int | None,
-    description: str,
-    *,
-    visible: bool = True,
-    after: Callable[[int], None] = lambda steps: None,
-) -> Iterator[ProgressBar]:
-    """Progress bar over `total` steps (None: unknown), shown while the context is open."""
-    with Progress(
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=24),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[figures]}"),
-        disable=not (visible and can_show()),
-    ) as progress:
-        task = progress.add_task(description, total=total, figures="")
-        yield ProgressBar(progress, task, after)
-
-
-def can_show() -> bool:
-    """Whether somebody sees a bar: on a pipe or a full disk, it would end what it reports on."""
-    console = get_console()
-    return console.is_terminal or console.is_jupyter
-
-
-@contextmanager
-def quiet_sampler() -> Iterator[None]:
-    """Leave out PyMC's messages about every chain, which would disturb a bar of many fits."""
-    logger = logging.getLogger("pymc")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
+def _handling_ctrl_c(press: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Handle Ctrl-C by `press`, unless it is ignored or does not reach this thread."""
+    previous = signal.getsignal(signal.SIGINT)
+    # Signals reach the main thread only.
+    if threading.current_thread() is not threading.main_thread() or not callable(previous):
+        yield
+        return
+    signal.signal(signal.SIGINT, press)
     try:
         yield
     finally:
-        logger.setLevel(level)
+        signal.signal(signal.SIGINT, previous)

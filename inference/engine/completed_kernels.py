@@ -31,9 +31,9 @@ from xarray import Dataset, DataTree
 from ...models.declaration import Declaration, source_of
 from ...models.kernels.completed import CompletedRows
 from ...validation import argument_error, check_count
-from .clock import track
 from .convergence import k_hat_of
 from .engine import Run
+from .progress import track
 from .result import with_group
 
 __all__ = [

@@ -29,7 +29,7 @@ from ...validation import (
     check_names,
     integer_seed,
 )
-from .clock import Clock, can_show, interruptible
+from .clock import Clock, interruptible
 from .compilation import (
     check_compile_kwargs,
     compiling_with,
@@ -41,6 +41,7 @@ from .density import log_likelihood as log_likelihood_of
 from .density import why_no_log_likelihood
 from .draws_on_disk import check_store, finish_store
 from .engine import Engine, Run, applicable, engines_for, variables_drawn
+from .progress import can_show
 from .result import stamp, with_group
 
 __all__ = ["fit"]
@@ -153,14 +154,11 @@ def fit(
         setting or a number is out of range, and when `max_seconds` ended the engine before it had
         a result.
     RuntimeError
-        When no chain could be sampled on a Dask cluster (failed chains beside others are named by a
-        warning and the attribute ``note``), and when processes that do not fork cannot import the
+        When a chain failed on a Dask cluster, and when processes that do not fork cannot import the
         main program again: what it does belongs under ``if __name__ == "__main__":``.
     KeyboardInterrupt
         When Ctrl-C ended the engine before it had a result. Later, Ctrl-C gives the result so far,
         with ``converged`` "no" and ``ended_by`` "interrupt".
-    SystemExit
-        At SIGTERM, unless the program handles it: a store is closed and chains' processes end.
 
     Warns
     -----

@@ -19,11 +19,11 @@ from ...models.kernels.rows import COMPARED_OBJECTS, evenly_spaced
 from ...models.kernels.stack import as_stack, with_origin
 from ...user_warnings import numpy_warnings
 from ...validation import Count, Seed, argument_error, check_arguments, integer_seed
-from .clock import track
 from .completed_kernels import predict_each_completion
 from .draws_on_disk import UNFINISHED, check_store, finish_store, make_store
 from .moments import RunningMoments, pooled
 from .paper import PAPERS, papers_of
+from .progress import track
 from .result import check_fitted, check_model, with_group
 
 __all__ = [

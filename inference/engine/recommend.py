@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_limits
 from ...user_warnings import numpy_warnings
 from ...validation import Count, CountOrZero, Positive, check_arguments
 from .chains import chains_in_turn
-from .clock import Clock, stopped_by_ctrl_c, track
+from .clock import Clock, stopped_by_ctrl_c
 from .compilation import compiling_with, python_mode
 from .completed_kernels import number_of_fits
 from .engine import Engine, Kind, Run, checked_model, coordinates, engines_for, every_engine
@@ -26,6 +26,7 @@ from .mcmc import Gibbs
 from .outputs import ExactOutput, VariationalOutput
 from .paper import PaperEngine
 from .paper_engines import BY_GRADIENTS
+from .progress import track
 from .result import check_model
 
 __all__ = ["EngineTable", "Recommendation", "engines", "recommend"]

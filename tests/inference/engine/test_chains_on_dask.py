@@ -1,6 +1,5 @@
 """Chains on the workers of a Dask cluster: those that this process would sample."""
 
-import asyncio
 from contextlib import contextmanager
 
 import numpy as np
@@ -9,8 +8,7 @@ import pytest
 import xarray as xr
 
 import kernelzoo as kz
-from cluster_fixture import mortal_scheduler
-from kernelzoo.inference.engine import chains, replicate
+from kernelzoo.inference.engine import chains, tasks
 
 OPTIONS = {"draws": 30, "tune": 10, "chains": 3, "cores": 1, "random_seed": 4, "progressbar": False}
 
@@ -63,8 +61,8 @@ def test_chains_are_those_of_one_process(model, here, client, monkeypatch):
 
 
 def counting(numbers):
-    def outcomes_of(*arguments):
-        for number, outcome in replicate.outcomes_of(*arguments):
+    def outcomes_of(*arguments, **options):
+        for number, outcome in tasks.outcomes_of(*arguments, **options):
             numbers.append(number)
             yield number, outcome
 
@@ -100,7 +98,7 @@ def test_nuts_runs_on_workers(client):
     assert len(np.unique(x)) > 50
 
 
-def test_failed_chains_are_named_and_the_others_kept(model, here, client, monkeypatch):
+def test_a_failed_chain_is_named(model, client, monkeypatch):
     run = kz.Gibbs.run
 
     def failing(self, model, run_):
@@ -109,19 +107,13 @@ def test_failed_chains_are_named_and_the_others_kept(model, here, client, monkey
         return run(self, model, run_)
 
     monkeypatch.setattr(kz.Gibbs, "run", failing)
-    with pytest.warns(UserWarning, match=r"1 of 3 chains failed. chain 1: ArithmeticError: no sq"):
-        there = kz.fit(model, "gibbs", **OPTIONS)
-    assert there.attrs["converged"] == "no"
-    kept = here["posterior"].to_dataset().isel(chain=[0, 2]).assign_coords(chain=[0, 1])
-    xr.testing.assert_identical(there["posterior"].to_dataset().drop_attrs(), kept.drop_attrs())
-    monkeypatch.setattr(kz.Gibbs, "implement", lambda *_: 1 / 0)
-    with pytest.raises(RuntimeError, match=r"No chain was sampled.*ZeroDivisionError"):
+    with pytest.raises(RuntimeError, match=r"Chain 1 failed: ArithmeticError: no square root"):
         kz.fit(model, "gibbs", **OPTIONS)
 
 
 def test_ctrl_c_keeps_finished_chains(model, here, client, monkeypatch):
-    def two(*arguments):
-        for number, (chain, outcome) in enumerate(replicate.outcomes_of(*arguments)):
+    def two(*arguments, **options):
+        for number, (chain, outcome) in enumerate(tasks.outcomes_of(*arguments, **options)):
             if number == 2:
                 raise KeyboardInterrupt
             yield chain, outcome
@@ -143,62 +135,12 @@ def pressed(name, clock):
     yield
 
 
-def test_a_lost_scheduler_keeps_finished_chains(model, here, client, monkeypatch):
-    def one(*arguments):
-        yield next(replicate.outcomes_of(*arguments))
-        raise ConnectionError("The scheduler was lost.")
-
-    monkeypatch.setattr(chains, "outcomes_of", one)
-    with pytest.warns(UserWarning, match=r"2 of 3 chains failed.*ConnectionError: The scheduler"):
-        there = kz.fit(model, "gibbs", **OPTIONS)
-    assert there.attrs["converged"] == "no"
-    assert there["posterior"].sizes == {**here["posterior"].sizes, "chain": 1}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("stored", [False, True])
-def test_a_killed_scheduler_keeps_finished_chains(model, tmp_path, monkeypatch, stored):
-    store = tmp_path / "d.zarr" if stored else None
-    options = OPTIONS | {"draws": 1000, "chains": 8}
-    with mortal_scheduler(tmp_path) as (_, scheduler):
-
-        def killing(*arguments):
-            for number, outcome in enumerate(replicate.outcomes_of(*arguments)):
-                if number == 1:
-                    scheduler.kill()
-                yield outcome
-
-        monkeypatch.setattr(chains, "outcomes_of", killing)
-        with pytest.warns(UserWarning, match=r"chains failed.*The Dask scheduler at .* was lost"):
-            there = kz.fit(model, "gibbs", **options, store=store)
-    kept = there["posterior"].to_dataset()
-    assert 2 <= kept.sizes["chain"] < 8
-    assert there.attrs["converged"] == "no"
-    if stored:
-        same(there, kz.open_store(store), ["posterior"])
-    here = kz.fit(model, "gibbs", **options)["posterior"]["trace_K22"].values
-    for chain in kept["trace_K22"].values:
-        assert any(np.array_equal(chain, each) for each in here)
-
-
-def test_a_scheduler_that_is_gone_before_the_fit_is_named_soon(model, client, monkeypatch):
-    """Distributed tries again for more than a minute, and then shows a closed connection."""
-
-    async def silent(workers=None):
-        await asyncio.sleep(5)
-
-    monkeypatch.setattr(replicate, "ANSWER", 0.2)
-    monkeypatch.setattr(client.scheduler, "ncores", silent, raising=False)
-    with pytest.raises(ConnectionError, match=r"scheduler at inproc://.* does not answer"):
-        kz.fit(model, "gibbs", **OPTIONS)
-
-
 def test_time_is_shared_by_the_chains_of_a_worker(model, here, client, monkeypatch):
     """Two workers have three chains in two turns."""
     seconds = []
 
-    def ending(task, numbers, *_):
-        seconds.append(task.seconds)
+    def ending(task, numbers, **_):
+        seconds.append(task.args[-1])
         part = xr.DataTree.from_dict({n: here[n].to_dataset().isel(chain=[0]) for n in GROUPS})
         yield from ((n, {"tree": part, "ended": n == 2}) for n in numbers)
 
@@ -225,6 +167,6 @@ def test_arguments_that_need_one_process_are_refused(
 
 
 def test_one_chain_and_other_engines_run_here(model, client, monkeypatch):
-    monkeypatch.setattr(chains, "outcomes_of", lambda *_: pytest.fail("on the cluster"))
+    monkeypatch.setattr(chains, "outcomes_of", lambda *_, **__: pytest.fail("on the cluster"))
     assert kz.fit(model, "gibbs", **OPTIONS | {"chains": 1})["posterior"].sizes["chain"] == 1
     assert kz.fit(model, "exact", **OPTIONS)["posterior"].sizes["draw"] == 30

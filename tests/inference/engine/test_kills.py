@@ -1,4 +1,4 @@
-"""Nothing that is finished is lost when workers, the scheduler or the client are killed."""
+"""Nothing that is finished is lost when workers or the client are killed."""
 
 import json
 import os
@@ -6,12 +6,14 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import closing
 from threading import Event, Thread
 
 import numpy as np
 import pytest
 
 import kernelzoo as kz
+from kernelzoo.inference.engine import records
 from studies.study import Study, Task, run_study
 
 pytestmark = pytest.mark.slow
@@ -38,7 +40,7 @@ def a_task():
     # Defined here, so that it is shipped by value: workers cannot import the tests.
     def task(seed):
         time.sleep(0.2)
-        return np.random.default_rng(seed).normal(size=3).tolist()
+        return {"value": np.random.default_rng(seed).normal(size=3).tolist()}
 
     return task
 
@@ -51,9 +53,16 @@ def a_fit():
         y[:3] = range(3)
         model = kz.MultinomialProbit(kernels, y)
         found = kz.fit(model, "vb", draws=20, random_seed=seed, progressbar=False)
-        return {"weights": found["posterior"]["beta"].mean(("chain", "draw")).values}
+        return {"value": found["posterior"]["beta"].mean(("chain", "draw")).values.tolist()}
 
     return task
+
+
+def run(task, seeds, out, cores=1):
+    """Values by seed, in the order of the seeds."""
+    options = {"title": "tasks", "store": out, "cores": cores, "progressbar": False}
+    with closing(records(task, {str(seed): seed for seed in seeds}, **options)) as found:
+        return dict(sorted((int(name), record["value"]) for name, record in found))
 
 
 def lines(out):
@@ -64,12 +73,10 @@ def lines(out):
 def test_two_processes_a_cluster_and_none_give_the_same_bytes(tmp_path, cluster):
     from distributed import Client
 
-    options = {"progressbar": False}
-    serial = kz.replicate(a_fit(), range(6), store=tmp_path / "serial", **options)
-    assert kz.replicate(a_fit(), range(6), store=tmp_path / "two", cores=2, **options) == serial
+    serial = run(a_fit(), range(6), tmp_path / "serial")
+    assert run(a_fit(), range(6), tmp_path / "two", cores=2) == serial
     with Client(cluster):
-        there = kz.replicate(a_fit(), range(6), store=tmp_path / "cluster", **options)
-    assert there == serial
+        assert run(a_fit(), range(6), tmp_path / "cluster") == serial
     assert lines(tmp_path / "serial") == lines(tmp_path / "two") == lines(tmp_path / "cluster")
 
 
@@ -109,14 +116,13 @@ def test_workers_killed_at_random_moments(tmp_path, client):
 
     thread = Thread(target=kill)
     seeds, rounds = range(40), 0
-    expected = {seed: a_task()(seed) for seed in seeds}
+    expected = {seed: a_task()(seed)["value"] for seed in seeds}
     thread.start()
     try:
         # As many folders as it takes until all kills have happened.
         while len(killed) < KILLS:
             out = tmp_path / str(rounds)
-            found = kz.replicate(a_task(), seeds, store=out, progressbar=False)
-            assert dict(zip(seeds, found, strict=True)) == lines(out) == expected
+            assert run(a_task(), seeds, out) == lines(out) == expected
             rounds += 1
     finally:
         over.set()
@@ -127,14 +133,15 @@ def test_workers_killed_at_random_moments(tmp_path, client):
 CLIENT = """
 import sys, time
 import numpy as np
-import kernelzoo as kz
+from kernelzoo.inference.engine import records
 
 def task(seed):
     time.sleep(0.05)
-    return np.random.default_rng(seed).normal(size=3).tolist()
+    return {"value": np.random.default_rng(seed).normal(size=3).tolist()}
 
 if __name__ == "__main__":
-    kz.replicate(task, range(int(sys.argv[2])), store=sys.argv[1], cores=2, progressbar=False)
+    seeds = {str(seed): seed for seed in range(int(sys.argv[2]))}
+    [*records(task, seeds, title="tasks", store=sys.argv[1], cores=2, progressbar=False)]
 """
 
 
@@ -159,49 +166,6 @@ def test_clients_killed_at_random_moments(tmp_path):
     expected = {seed: np.random.default_rng(seed).normal(size=3).tolist() for seed in lines(out)}
     assert lines(out) == expected
     assert expected.keys() >= set(range(finished + 20))
-
-
-def test_a_killed_scheduler(tmp_path):
-    pytest.importorskip("distributed")
-    from distributed import Client
-
-    file, started = tmp_path / "scheduler.json", []
-
-    def start():
-        file.unlink(missing_ok=True)
-        dask = [sys.executable, "-m", "dask"]
-        common = ["--scheduler-file", str(file)]
-        scheduler = [*dask, "scheduler", "--port", "0", "--no-dashboard", *common]
-        worker = [*dask, "worker", "--nthreads", "1", "--no-dashboard", *common]
-        started[:] = [subprocess.Popen(c, cwd=tmp_path) for c in (scheduler, worker, worker)]
-        return Client(scheduler_file=str(file), timeout="60s")
-
-    def stop():
-        for process in started:
-            process.kill()
-            process.wait()
-
-    out = tmp_path / "out"
-
-    def kill_scheduler():
-        while len(lines(out)) < 4:
-            time.sleep(0.01)
-        started[0].kill()
-
-    try:
-        with start():
-            Thread(target=kill_scheduler, daemon=True).start()
-            with pytest.raises(ConnectionError, match="Finished tasks are kept"):
-                kz.replicate(a_task(), range(200), store=out, progressbar=False)
-        kept = lines(out)
-        assert 4 <= len(kept) < 200
-        stop()
-        with start():
-            found = kz.replicate(a_task(), range(len(kept) + 6), store=out, progressbar=False)
-        assert lines(out).items() >= kept.items()
-        assert found == [a_task()(seed) for seed in range(len(kept) + 6)]
-    finally:
-        stop()
 
 
 def test_a_study_is_the_same_on_a_cluster(tmp_path, cluster):
