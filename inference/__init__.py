@@ -6,7 +6,6 @@ from .diagnostics.calibrate import calibrate
 from .diagnostics.compare import Comparison, compare_engines
 from .diagnostics.inclusion import inclusion
 from .engine.convergence import ApproximationWarning, pareto_k
-from .engine.draws_on_disk import open_store
 from .engine.engine import Engine, Run
 from .engine.extend import extend
 from .engine.fit import fit
@@ -17,6 +16,7 @@ from .engine.paper import PAPERS, Algorithm, Paper, add_paper, identified, log_e
 from .engine.paper_engines import EM, MAP, VB, Exact
 from .engine.predict import predict
 from .engine.recommend import Recommendation, engines, recommend
+from .engine.store import open_store
 from .generic.approximations import ADVI, Pathfinder
 from .generic.smc import SMC
 from .kernel_completion import DIAGONAL_WISHART, MIXTURE, WISHART

@@ -696,10 +696,6 @@ OF_RESULTS = {
         lambda model, result: kz.predict(model, result, KERNELS(NEW, FRAME) * np.inf),
         ("kernels_new", "predict", "finite", "NaN or infinite entries"),
     ),
-    "no draws": (
-        lambda model, result: kz.predict(model, result, KERNELS(NEW, FRAME), draws=0),
-        ("draws", "predict", "an integer of 1 or more", "0"),
-    ),
     "a string for a flag of predict": (
         lambda model, result: kz.predict(model, result, KERNELS(NEW, FRAME), keep_draws="yes"),
         ("keep_draws", "predict", "True or False", "'yes'"),

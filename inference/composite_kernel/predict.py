@@ -5,20 +5,19 @@ variables. The paper's normal approximation sets beta and gamma to their means; 
 their uncertainty.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 from scipy.special import expit
-from xarray import Dataset, DataTree
+from xarray import DataArray, Dataset, DataTree
 
 from ...models.composite_kernel import CompositeKernelClassification, CompositeKernelRegression
 from ...numerics.normal_regression import primal, solve_lower, solve_upper
 from ..engine.moments import RunningMoments
 from ..engine.predict import (
-    ProbabilityDraws,
     check_draws,
     compared_rows,
     composite_functions,
@@ -168,7 +167,7 @@ def _expected_responses(
 
 def probabilities_of(
     model: CompositeKernelClassification, posterior: Dataset, kernels_new: Any
-) -> ProbabilityDraws:
+) -> tuple[Callable[[slice], NDArray], DataArray]:
     """Return the class probabilities of new objects by draw, for `predict_classes`.
 
     Reads the draws of alpha and beta in `posterior`. `kernels_new` is as in `predict`.
@@ -181,7 +180,7 @@ def probabilities_of(
         p = expit(_responses(new, drawn["weights"][block], drawn["alpha"][block]))
         return np.stack([1 - p, p], axis=-1)
 
-    return ProbabilityDraws(probabilities, design["obs"])
+    return probabilities, design["obs"]
 
 
 def identified_quantities(result: DataTree, variant: str) -> Dataset:

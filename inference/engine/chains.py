@@ -1,7 +1,7 @@
 """Chains: where they begin, `pm.sample` for those of this process, and those on a Dask cluster."""
 
 from collections.abc import Mapping
-from contextlib import closing, nullcontext, suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from functools import cache, partial
 from math import inf
@@ -20,11 +20,11 @@ from ...validation import argument_error
 from .clock import Clock, EndOfTime
 from .compilation import compiling_with, mode_worth, python_mode
 from .convergence import is_monitored, judge_chains
-from .draws_on_disk import DrawsOnDisk
 from .engine import Engine, Run
 from .moments import EachDraw, MomentsOfChains, moments_of_draws
 from .progress import quiet_sampler, track
 from .result import draws_to_keep, with_group
+from .store import Store
 from .tasks import Record, active_client, outcomes_of
 
 __all__ = [
@@ -68,7 +68,7 @@ def run_chains(model: pm.Model, run: Run, *, callbacks: bool = True, **options: 
     if run.store is not None:
         if not callbacks:
             raise ValueError("Only PyMC's own samplers write draws to a store: use backend='pymc'.")
-        store = DrawsOnDisk(run.store, model, kept, len(run.numbers), run.draws)
+        store = Store(run.store, model, kept, len(run.numbers), run.draws)
         each_draw.append(EachDraw(model, kept, store.append))
         recorded = [_smallest(model)]
     if set(recorded) != {str(v.name) for v in (*model.free_RVs, *model.deterministics)}:
@@ -89,7 +89,6 @@ def run_chains(model: pm.Model, run: Run, *, callbacks: bool = True, **options: 
         model,
         # The graph of the recorded variables is evaluated once per draw.
         compiling_with(run.mode or mode_worth(run.chains * (run.tune + run.draws))),
-        store or nullcontext(),
         run.clock.explained("for at least one draw after tuning: raise it, or lower tune"),
     ):
         tree = pm.sample(

@@ -39,10 +39,10 @@ from .completed_kernels import fit_each_completion
 from .convergence import is_unreliable, k_hat_of, warn_of_poor_approximation
 from .density import log_likelihood as log_likelihood_of
 from .density import why_no_log_likelihood
-from .draws_on_disk import check_store, finish_store
 from .engine import Engine, Run, applicable, engines_for, variables_drawn
 from .progress import can_show
 from .result import stamp, with_group
+from .store import check_store, finish_store
 
 __all__ = ["fit"]
 
@@ -101,10 +101,9 @@ def fit(
         are known to be infinite. Default: the model's list. A shorter list saves the time of
         forming large matrices.
     store : path, optional
-        New folder for a zarr store (extra ``zarr``), for PyMC's NUTS, Gibbs and Exact. Kept draws
-        are written there while they are made, and the posterior reads them from there. An error
-        loses none; a killed process at most a fiftieth of each chain, and of Exact 128 MB of draws.
-        Chains run on this machine, not on a Dask cluster.
+        New folder, for PyMC's NUTS, Gibbs and Exact. Kept draws are written there as they are made,
+        and the posterior reads them from there; `open_store` reads those of a fit that an error or
+        a kill has ended. Chains run on this machine, not on a Dask cluster.
     log_likelihood : bool, default=True
         Add the group ``log_likelihood``, which ``az.loo`` needs, when the draws of all free
         variables are kept in memory and observations are independent given the variables; the

@@ -1,7 +1,6 @@
 """Results of independent draws, those of Gaussian approximations among them."""
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -15,11 +14,11 @@ from xarray import Dataset, DataTree
 from .compilation import python_mode
 from .convergence import pareto_k
 from .density import Densities, compile_densities, compile_deterministics, density_dataset
-from .draws_on_disk import DrawsOnDisk
 from .engine import Run, coordinates
 from .moments import RunningMoments, finite_moments, moments_dataset
 from .outputs import Moments
 from .result import draws_to_tree, with_group
+from .store import Store
 
 __all__ = [
     "constrained_draws",
@@ -68,10 +67,10 @@ def independent_draws(
     running = {name: RunningMoments() for name in streamed}
     store = None
     if run.store is not None:
-        store = DrawsOnDisk(run.store, model, kept, 1, run.draws)
+        store = Store(run.store, model, kept, 1, run.draws)
     left, interrupted = run.draws, False
     size = min(left, max(1, BLOCK // (8 * max(1, coordinates(model)))))
-    with store or nullcontext(), run.track(run.draws, "Independent draws") as bar:
+    with run.track(run.draws, "Independent draws") as bar:
         try:
             while left and not interrupted:
                 size = min(size, left)
@@ -103,7 +102,7 @@ def independent_draws(
     posterior, stats, likelihoods = map(_joined, zip(*parts, strict=True))
     tree = draws_to_tree(model, posterior, stats)
     if store is not None:
-        if not store.on_disk:
+        if not store.counts.any():
             raise KeyboardInterrupt
         with_group(tree, "posterior", store.dataset())
     if likelihoods:

@@ -76,10 +76,9 @@ class Paper:
         (model, result, kernels_new, *, keep_draws, ...) -> Dataset, for `predict`; further keyword
         arguments with defaults are options of `predict` on this model.
         ``stack_of_new_objects(model, kernels_new)`` checks and aligns what the user passed. A
-        function that loops over the draws takes `progressbar`, gets only the draws that the user
-        asked for, and reads them in blocks. One that takes ``random_seed=None`` gets a seed with
-        `keep_draws`, and then adds draws of the observed variable of new objects, under
-        its name in the model. The moments in `result` are pooled over chains.
+        function that loops over the draws takes `progressbar`. One that takes ``random_seed=None``
+        gets a seed with `keep_draws`, and then adds draws of the observed variable of new objects,
+        under its name in the model. The moments in `result` are pooled over chains.
     identified : callable, optional
         (result, variant) -> Dataset of the quantities (chain, draw, ...) that the data identify,
         for `identified`. `variant` is the model's attribute of this name, "" unless its class

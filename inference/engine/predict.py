@@ -1,12 +1,12 @@
 """Prediction for new objects from any engine's result; and what papers' predictions share."""
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -18,28 +18,13 @@ from ...models.combinations.sums import Combination, WeightedSum
 from ...models.kernels.rows import COMPARED_OBJECTS, evenly_spaced
 from ...models.kernels.stack import as_stack, with_origin
 from ...user_warnings import numpy_warnings
-from ...validation import Count, Seed, argument_error, check_arguments, integer_seed
+from ...validation import Seed, argument_error, check_arguments, integer_seed
 from .completed_kernels import predict_each_completion
-from .draws_on_disk import UNFINISHED, check_store, finish_store, make_store
 from .moments import RunningMoments, pooled
 from .paper import PAPERS, papers_of
 from .progress import track
 from .result import check_fitted, check_model, with_group
-
-__all__ = [
-    "ProbabilityDraws",
-    "check_draws",
-    "combined_functions",
-    "compared_rows",
-    "composite_functions",
-    "in_chunks",
-    "joined",
-    "predict",
-    "predict_chunks",
-    "predict_classes",
-    "stack_of_new_objects",
-    "tracked_blocks",
-]
+from .store import check_store
 
 # Largest block of functions held at once, in numbers (64 MB).
 BLOCK = 8_000_000
@@ -54,7 +39,6 @@ def predict(
     kernels_new: Any = None,
     *,
     keep_draws: bool = False,
-    draws: Count | None = None,
     progressbar: bool = True,
     store: str | PathLike[str] | None = None,
     random_seed: Seed = None,
@@ -79,15 +63,11 @@ def predict(
         Also keep the predictions of every draw, for example for the Monte Carlo error by
         ``az.mcse``, and, unless the kernels are a Dask array, draw the observed variable ``t`` of
         the new objects, once per draw.
-    draws : int, optional
-        Average over this number of draws, evenly spaced, equally many per chain, rounded up.
-        Default: all.
     progressbar : bool, default=True
         Show progress if the draws or the objects need several blocks.
     store : path, optional
         New folder for a zarr store (extra ``zarr``), to which predictions are written block by
-        block, and from which the returned Dataset reads them. An interrupted run leaves the blocks
-        that are finished, and the attribute ``note`` "unfinished: ...".
+        block, and from which the returned Dataset reads them.
     random_seed : int, SeedSequence or Generator, optional
         Seed of ``t``, as in `fit`; the integer used is the attribute ``random_seed``.
     **options
@@ -179,6 +159,7 @@ def predict(
     function = _predictive(model)
     taken = _check_options(model, function, options)
     check_fitted(model, result, "predict")
+    path = None if store is None else check_store(store, "predict")
     seed = integer_seed(random_seed, "random_seed", "predict")
     attributes: dict[str, Any] = {
         key: result.attrs[key] for key in ("engine", "model") if key in result.attrs
@@ -186,41 +167,29 @@ def predict(
     # Chunks of objects would be drawn independently of each other.
     if keep_draws and "random_seed" in taken and not in_chunks(kernels_new):
         options["random_seed"] = attributes["random_seed"] = seed
+    if "progressbar" in taken:
+        # One bar suffices: over the objects of a Dask array, otherwise over the draws.
+        options["progressbar"] = progressbar and not in_chunks(kernels_new)
     if "moments" in result.children:
         # A copy of the tree, which shares its arrays with the caller's.
         moments = result["moments"].to_dataset()
         result = with_group(result.copy(), "moments", pooled(moments))
-    if draws is not None:
-        if "progressbar" not in taken:
-            raise TypeError(
-                f"predict of a {type(model).__name__} takes no 'draws': it does not go through "
-                "them one by one."
-            )
-        result = _thinned(result, draws)
-    if "progressbar" in taken:
-        # One bar suffices: over the objects of a Dask array, otherwise over the draws.
-        options["progressbar"] = progressbar and not in_chunks(kernels_new)
+    predicted = partial(function, keep_draws=keep_draws, **options)
 
     def predict_one(kernels: Any) -> Dataset:
-        predicted = partial(function, keep_draws=keep_draws, **options)
         predictions = predict_each_completion(predicted, model, result, kernels)
         return predictions.assign_attrs(attributes)
 
     with numpy_warnings():
-        return predict_chunks(predict_one, kernels_new, store, progressbar)
-
-
-def _thinned(result: DataTree, draws: int) -> DataTree:
-    """Keep evenly spaced draws, as many of each chain."""
-    posterior = result["posterior"].to_dataset()
-    n_draws = posterior.sizes["draw"]
-    kept = min(-(-draws // posterior.sizes["chain"]), n_draws)
-    spaced = ((np.arange(kept) + 0.5) * n_draws / kept).astype(int)
-    return with_group(result.copy(), "posterior", posterior.isel(draw=spaced))
+        if not in_chunks(kernels_new):
+            predictions = predict_one(kernels_new)
+            return predictions if path is None else _written([predictions], path)
+        chunks = _by_chunk(predict_one, kernels_new, progressbar)
+        return _joined([*chunks]) if path is None else _written(chunks, path)
 
 
 def _predictive(model: pm.Model) -> Callable[..., Dataset]:
-    """Find the function of the model's paper that predicts."""
+    """Return the prediction function of the model's paper; raise TypeError if there is none."""
     for paper in papers_of(type(model)):
         if paper.predict is not None:
             return paper.predict
@@ -239,45 +208,30 @@ def _check_options(
     taken = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.name != "keep_draws"]
     if unknown := sorted(options.keys() - taken):
         own = [name for name in taken if name not in GIVEN_ANYWAY]
-        loops = ["draws"] * ("progressbar" in taken)
         raise TypeError(
             f"predict of a {type(model).__name__} takes no {', '.join(map(repr, unknown))}; its "
-            f"options are {', '.join(map(repr, ['keep_draws', *loops, *own]))}."
+            f"options are {', '.join(map(repr, ['keep_draws', *own]))}."
         )
     return taken
 
 
 def in_chunks(kernels_new: Any) -> bool:
     """Whether kernels of new objects are a DataArray of a Dask array."""
-    return isinstance(kernels_new, xr.DataArray) and kernels_new.chunks is not None
+    return isinstance(kernels_new, DataArray) and kernels_new.chunks is not None
 
 
-def predict_chunks(
-    predict_one: Callable[[Any], Dataset],
-    kernels_new: Any,
-    store: str | PathLike[str] | None,
-    progressbar: bool,
-) -> Dataset:
-    """Predict chunk by chunk if `kernels_new` have chunks; write to a store if one is named."""
-    path = None if store is None else check_store(store, "predict")
-    if not in_chunks(kernels_new):
-        predictions = predict_one(kernels_new)
-        return predictions if path is None else _written(iter([predictions]), path)
-
-    def each() -> Iterator[Dataset]:
-        n_obs = kernels_new.sizes["obs"]
-        stops = np.cumsum(kernels_new.chunksizes["obs"]).tolist()
-        with track(n_obs, "Predictions by object", visible=progressbar) as bar:
-            for start, stop in zip([0, *stops], stops, strict=False):
-                yield predict_one(_in_memory(kernels_new.isel(obs=slice(start, stop))))
-                bar.advance(stop - start)
-
-    if path is not None:
-        return _written(each(), path)
-    return joined(list(each()))
+def _by_chunk(
+    predict_one: Callable[[Any], Dataset], kernels_new: DataArray, progressbar: bool
+) -> Iterator[Dataset]:
+    """Predictions of each chunk of objects."""
+    stops = np.cumsum(kernels_new.chunksizes["obs"]).tolist()
+    with track(kernels_new.sizes["obs"], "Predictions by object", visible=progressbar) as bar:
+        for start, stop in zip([0, *stops], stops, strict=False):
+            yield predict_one(_in_memory(kernels_new.isel(obs=slice(start, stop))))
+            bar.advance(stop - start)
 
 
-def _in_memory(kernels: xr.DataArray) -> xr.DataArray:
+def _in_memory(kernels: DataArray) -> DataArray:
     """Kernels of a chunk, which need not have the shape that the Dask array promises."""
     values = kernels.data.compute()
     if values.shape != kernels.shape:
@@ -286,7 +240,7 @@ def _in_memory(kernels: xr.DataArray) -> xr.DataArray:
     return kernels.copy(data=values)
 
 
-def joined(predictions: Sequence[Dataset]) -> Dataset:
+def _joined(predictions: Sequence[Dataset]) -> Dataset:
     """Join predictions of different objects."""
     return xr.concat(
         predictions, "obs", data_vars="minimal", coords="minimal", compat="override",
@@ -294,21 +248,18 @@ def joined(predictions: Sequence[Dataset]) -> Dataset:
     )  # fmt: skip
 
 
-def _written(predictions: Iterator[Dataset], path: Path) -> Dataset:
+def _written(predictions: Iterable[Dataset], path: Path) -> Dataset:
     """Append predictions to a new store and open it."""
     for number, chunk in enumerate(predictions):
-        marked = chunk.assign_attrs(note=UNFINISHED)
         if number:
             fixed = [name for name, values in chunk.variables.items() if "obs" not in values.dims]
-            marked.drop_vars(fixed).to_zarr(path, append_dim="obs", consolidated=False)
+            chunk.drop_vars(fixed).to_zarr(path, append_dim="obs", consolidated=False)
         else:
-            make_store(path, "predict")
-            marked.to_zarr(path, mode="w", consolidated=False)
-    finish_store(path, chunk.attrs)
+            chunk.to_zarr(path, mode="w-", consolidated=False)
     return xr.open_zarr(path, consolidated=False, chunks=None)
 
 
-def stack_of_new_objects(model: pm.Model, kernels_new: Any) -> xr.DataArray:
+def stack_of_new_objects(model: pm.Model, kernels_new: Any) -> DataArray:
     """Kernels (kernel, new obs, basis) between new and training objects, aligned to the model's.
 
     Raises ValueError for None, and for kernels whose names or training objects differ from the
@@ -322,12 +273,12 @@ def stack_of_new_objects(model: pm.Model, kernels_new: Any) -> xr.DataArray:
     coords = {dim: np.asarray(model.coords[dim]) for dim in dims}
     # Names and labels alone count.
     entries = np.broadcast_to(np.nan, [len(labels) for labels in coords.values()])
-    trained = xr.DataArray(entries, dims=dims, coords=coords)
+    trained = DataArray(entries, dims=dims, coords=coords)
     trained = with_origin(trained, getattr(model, "origin", {}))
     return as_stack(kernels_new, like=trained, owner="predict", argument="kernels_new")
 
 
-def compared_rows(result: DataTree) -> xr.DataArray:
+def compared_rows(result: DataTree) -> DataArray:
     """Rows (kernel, obs, basis) of a few training objects, on which functions are compared.
 
     Results whose kernels are a Dask array hold these rows only.
@@ -390,15 +341,8 @@ def tracked_blocks(
         yield each()
 
 
-class ProbabilityDraws(NamedTuple):
-    """Class probabilities: a function of a slice of draws, and the labels of the objects."""
-
-    of: Callable[[slice], NDArray]
-    obs: DataArray
-
-
 def predict_classes(
-    probabilities_of: Callable[[Any, Dataset, Any], ProbabilityDraws],
+    probabilities_of: Callable[[Any, Dataset, Any], tuple[Callable[[slice], NDArray], DataArray]],
     model: pm.Model,
     result: DataTree,
     kernels_new: Any,
@@ -409,7 +353,8 @@ def predict_classes(
 ) -> Dataset:
     """Class probabilities of new objects, averaged over blocks of draws; see `predict`.
 
-    With a `random_seed`, classes of the new objects are drawn as well.
+    `probabilities_of` gives the function that maps a slice of the draws to probabilities, and the
+    labels of the objects. With a `random_seed`, classes of the new objects are drawn as well.
     """
     posterior = result["posterior"].to_dataset()
     probabilities, obs = probabilities_of(model, posterior, kernels_new)

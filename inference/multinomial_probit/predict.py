@@ -5,12 +5,13 @@ as in their appendix A. For draws from VB's q this average replaces the integral
 and eq 12 have in closed form at the kernel weights' means; it also integrates over the weights.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
-from xarray import Dataset, DataTree
+from xarray import DataArray, Dataset, DataTree
 
 from ...models.combinations.sums import RULES, Combination
 from ...models.kernels.learned import LearnedKernel, ParametricStack
@@ -19,7 +20,6 @@ from ...models.multinomial_probit import MultinomialProbit
 from ...numerics.probit import class_probabilities
 from ...validation import argument_error
 from ..engine.predict import (
-    ProbabilityDraws,
     check_draws,
     combined_functions,
     compared_rows,
@@ -110,7 +110,7 @@ def _difference(new: LearnedKernel, own: LearnedKernel) -> str | None:
 
 def probabilities_of(
     model: MultinomialProbit, posterior: Dataset, kernels_new: Any
-) -> ProbabilityDraws:
+) -> tuple[Callable[[slice], NDArray], DataArray]:
     """Return the class probabilities of new objects by draw, for `predict_classes`.
 
     Reads the draws of W, beta and theta in `posterior`. `kernels_new` is as in `predict`.
@@ -126,7 +126,7 @@ def probabilities_of(
         # In the order of the axes in memory.
         return class_probabilities(f.transpose(1, 0, 2)).transpose(1, 0, 2)
 
-    return ProbabilityDraws(probabilities, stack["obs"])
+    return probabilities, stack["obs"]
 
 
 def identified_quantities(result: DataTree, variant: str) -> Dataset:

@@ -101,7 +101,9 @@ def plot_decision_regions(
     margin = np.where(high > low, 0.1 * (high - low), 0.5)
     grid = np.meshgrid(*np.linspace(low - margin, high + margin, resolution).T)
     objects = np.stack(grid, axis=-1).reshape(-1, 2)
-    predictions = predict(model, result, kernels(objects, X_train), draws=DRAWS, progressbar=False)
+    every = max(1, result["posterior"].sizes["draw"] * result["posterior"].sizes["chain"] // DRAWS)
+    thinned = result.isel(draw=slice(None, None, every))
+    predictions = predict(model, thinned, kernels(objects, X_train), progressbar=False)
     classes = predictions["class"].values
     y_train = aligned(y_train, points.index, "y_train", OWNER)
     codes, _ = check_labels(y_train, "y_train", OWNER, classes=classes, n_objects=len(values))

@@ -70,10 +70,10 @@ def counting(numbers):
 
 
 def test_a_store_is_that_of_one_process(model, here, client, tmp_path):
-    there = kz.fit(model, "gibbs", moments=["trace_K22"], store=tmp_path / "d.zarr", **OPTIONS)
+    there = kz.fit(model, "gibbs", moments=["trace_K22"], store=tmp_path / "draws", **OPTIONS)
     same(here, there)
-    assert [path.name for path in tmp_path.iterdir()] == ["d.zarr"]
-    opened = kz.open_store(tmp_path / "d.zarr")
+    assert [path.name for path in tmp_path.iterdir()] == ["draws"]
+    opened = kz.open_store(tmp_path / "draws")
     same(here, opened, ["posterior"])
     assert opened.attrs["engine"] == "Gibbs"
 

@@ -79,35 +79,6 @@ def test_blocks_do_not_change_the_answer(setting, monkeypatch):
     xr.testing.assert_allclose(kz.predict(model, result, new), whole)
 
 
-def test_draws_are_thinned_evenly_in_every_chain(setting):
-    model, result, new = setting
-    predictions = kz.predict(model, result, new, draws=5)
-    # Three of seven draws of each of two chains.
-    kept = DataTree.from_dict({"posterior": result["posterior"].to_dataset().isel(draw=[1, 3, 5])})
-    np.testing.assert_allclose(
-        predictions["probability"], by_hand(kept, new).mean(0), rtol=0, atol=1e-8
-    )
-    assert result["posterior"].sizes["draw"] == 7
-    kept_draws = kz.predict(model, result, new, draws=2, keep_draws=True)["probability_draws"]
-    assert dict(kept_draws.sizes) == {"chain": 2, "draw": 1, "obs": 5, "class": 3}
-    xr.testing.assert_allclose(
-        kz.predict(model, result, new, draws=1000), kz.predict(model, result, new)
-    )
-
-
-@pytest.mark.parametrize("draws", [0, -1, 2.5])
-def test_draws_are_a_count(setting, draws):
-    with pytest.raises(ValueError, match="'draws' argument of predict must be"):
-        kz.predict(*setting, draws=draws)
-
-
-def test_draws_are_no_option_where_nothing_goes_through_them():
-    with pytest.raises(TypeError, match="WishartCompletion takes no 'draws'"):
-        kz.predict(
-            kz.WishartCompletion.example(), DataTree.from_dict({"posterior": xr.Dataset()}), draws=5
-        )
-
-
 def test_memory_does_not_grow_with_the_draws(setting, monkeypatch):
     """Scores of all draws at once took N x draws x C numbers, and several times over."""
     model, result, _ = setting

@@ -84,29 +84,13 @@ def test_ids_of_objects_come_from_a_table_beside_the_dask_array():
     assert blocks["obs"].values.tolist() == list(new.index)
 
 
-def test_a_store_of_predictions_says_that_it_is_unfinished(tmp_path):
-    pytest.importorskip("zarr")
-    path = tmp_path / "killed.zarr"
-
-    def blocks():
-        for number in range(2):
-            yield xr.Dataset({"p": ("obs", np.full(3, number))}, attrs={"model": "M"})
-        raise RuntimeError("planted")
-
-    with pytest.raises(RuntimeError, match="planted"):
-        predict_module._written(blocks(), path)
-    opened = xr.open_zarr(path, consolidated=False)
-    assert opened["p"].values.tolist() == [0, 0, 0, 1, 1, 1]
-    assert opened.attrs["note"].startswith("unfinished")
-
-
 def test_of_two_predictions_in_one_store_the_second_is_refused(tmp_path):
     """Both have found nothing there."""
     pytest.importorskip("zarr")
     path, block = tmp_path / "p.zarr", xr.Dataset({"p": ("obs", np.arange(3))})
-    predict_module._written(iter([block]), path)
-    with pytest.raises(ValueError, match=r"'store' argument of predict .* another process has"):
-        predict_module._written(iter([block]), path)
+    predict_module._written([block], path)
+    with pytest.raises(FileExistsError):
+        predict_module._written([block], path)
     assert xr.open_zarr(path, consolidated=False).sizes["obs"] == 3
 
 
