@@ -8,8 +8,6 @@ from pathlib import Path
 
 import numpy as np
 
-__all__ = ["numpy_warnings", "warn_user"]
-
 #: NumPy's own defaults, in place of a user's ``np.seterr(all="raise")``, which would end algorithms
 #: at harmless underflows.
 numpy_warnings = functools.partial(

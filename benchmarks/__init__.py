@@ -1,6 +1,6 @@
 """Benchmarks that claims of the documentation rest on: times, mixing, held-out scores."""
 
-from . import cold, growing, held_out, letters, mixing, reference
+from . import cold, growing, held_out, letters, mixing
 
 BENCHMARKS = {
     "cold": cold.run,
@@ -8,5 +8,4 @@ BENCHMARKS = {
     "heldout": held_out.run,
     "letters": letters.run,
     "mixing": mixing.run,
-    "reference": reference.run,
 }

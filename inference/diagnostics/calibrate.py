@@ -131,7 +131,7 @@ def calibrate(
     if engine.kind == "point":
         raise argument_error("engine", OWNER, "one whose result has draws", engine.name)
     seed = integer_seed(random_seed, "random_seed", OWNER)
-    if own := sorted({"start", "log_likelihood"} & options.keys()):
+    if own := sorted({"log_likelihood"} & options.keys()):
         raise argument_error("options", OWNER, "arguments of fit other than these", ", ".join(own))
     options = {"chains": 1, "cores": 1, "var_names": variables_drawn(model), **options}
     runs = Replicates(model, engine, seed, options)

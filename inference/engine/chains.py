@@ -6,15 +6,13 @@ from dataclasses import replace
 from functools import cache, partial
 from math import inf
 from multiprocessing.context import BaseContext
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pymc as pm
 import xarray as xr
-from numpy.typing import NDArray
 from pymc.sampling.parallel import _cpu_count, _initialize_multiprocessing_context
-from pytensor.tensor import TensorVariable
-from xarray import DataArray, Dataset, DataTree
+from xarray import DataTree
 
 from ...validation import argument_error
 from .clock import Clock, EndOfTime
@@ -27,38 +25,18 @@ from .result import draws_to_keep, with_group
 from .store import Store
 from .tasks import Record, active_client, outcomes_of
 
-__all__ = [
-    "chains_in_turn",
-    "check_main_guard",
-    "has_workers",
-    "initial_values",
-    "make_lean",
-    "mean_and_spread",
-    "run_chains",
-    "sample_on_workers",
-]
-
 
 def run_chains(model: pm.Model, run: Run, *, callbacks: bool = True, **options: Any) -> DataTree:
     """Run `pm.sample`; keep the run's variables and the moments of streamed variables.
 
     Samplers without callbacks keep the streamed variables' draws until their moments are known.
     """
-    if run.start is not None:
-        if "initvals" in run.sampler_options:
-            raise ValueError("fit takes either 'start' or 'initvals', not both.")
-        options["initvals"] = initial_values(run.start, model, run.chains, run.rng(2))
-        # PyMC would move the points at random by up to 1 in each unconstrained coordinate.
-        own_matrix = options.get("nuts_sampler") == "pymc" and "step" not in options
-        if own_matrix and "init" not in run.sampler_options:
-            options["init"] = "adapt_diag"
     clash = sorted(options.keys() & run.sampler_options.keys())
     if clash:
         raise ValueError(f"The engine itself sets {', '.join(map(repr, clash))} of pm.sample.")
     user = dict(run.sampler_options)
-    for given in (options, user):
-        if run.chain is not None and isinstance(given.get("initvals"), list | tuple):
-            given["initvals"] = [given["initvals"][run.chain]]
+    if run.chain is not None and isinstance(user.get("initvals"), list | tuple):
+        user["initvals"] = [user["initvals"][run.chain]]
     kept, streamed = run.kept(model), run.streamed(model)
     recorded = kept if callbacks else [*dict.fromkeys([*kept, *streamed])]
     moments = MomentsOfChains(streamed) if streamed and callbacks else None
@@ -168,103 +146,6 @@ def make_lean(tree: DataTree, model: pm.Model, run: Run) -> None:
         with_group(tree, "moments", moments_of_draws(model, posterior[streamed]))
     if dropped := set(posterior.data_vars) - set(run.kept(model)):
         with_group(tree, "posterior", posterior.drop_vars(dropped))
-
-
-def initial_values(
-    start: DataTree, model: pm.Model, chains: int, rng: np.random.Generator
-) -> list[dict[str, NDArray]]:
-    """Values of a random draw of a result for each chain, each draw once where there are enough."""
-    drawn = _usable(start, model)
-    n_usable = len(next(iter(drawn.values())).values)
-    chosen = rng.choice(n_usable, size=chains, replace=n_usable < chains)
-    return [{name: draws.values[i] for name, draws in drawn.items()} for i in chosen]
-
-
-def mean_and_spread(start: DataTree, model: pm.Model) -> tuple[NDArray, NDArray]:
-    """Mean and standard deviation (D,) of a result's draws, in unconstrained coordinates.
-
-    Variables without draws have their initial value. Deviations of 0 are replaced by 1.
-    """
-    drawn, point = _usable(start, model), model.initial_point()
-    means, deviations = [], []
-    for value in model.value_vars:
-        draws = drawn.get(str(model.values_to_rvs[value].name))
-        moved = point[value.name][None] if draws is None else draws.unconstrained
-        means.append(moved.mean(axis=0).ravel())
-        deviations.append(moved.std(axis=0).ravel())
-    spread = np.concatenate(deviations)
-    return np.concatenate(means), np.where(spread > 0, spread, 1.0)
-
-
-class _Draws(NamedTuple):
-    """Draws (draw, ...) of a variable, and the same in unconstrained coordinates."""
-
-    values: NDArray
-    unconstrained: NDArray
-
-
-def _usable(start: DataTree, model: pm.Model) -> dict[str, _Draws]:
-    """Draws of the free variables at which all are finite and inside their supports."""
-    if not isinstance(start, DataTree):
-        raise TypeError(f"The 'start' argument of fit must be a result of fit. Got {type(start)}.")
-    own = type(model).__name__
-    if (theirs := start.attrs.get("model", own)) != own:
-        raise argument_error("start", "fit", f"a result of a {own}", f"one of a {theirs}")
-    posterior = start["posterior"].to_dataset() if "posterior" in start.children else Dataset()
-    drawn = [rv for rv in model.free_RVs if rv.name in posterior]
-    if not drawn:
-        names = ", ".join(str(rv.name) for rv in model.free_RVs)
-        raise argument_error("start", "fit", f"a result with draws of {names}", "none of them")
-    found, usable = {}, np.array(True)
-    for rv in drawn:
-        values = _aligned(posterior[rv.name], model).to_numpy()
-        values = values.reshape(-1, *values.shape[2:]).astype(rv.dtype)
-        moved = _unconstrained(rv, model.rvs_to_transforms[rv], values)
-        inside = np.isfinite(moved).reshape(len(values), -1).all(axis=1)
-        if not inside.any():
-            rule = f"a result with finite draws inside the support of {rv.name}"
-            raise argument_error("start", "fit", rule, "no such draw")
-        found[str(rv.name)], usable = _Draws(values, moved), usable & inside
-    if not usable.any():
-        raise argument_error("start", "fit", "a result with finite draws", "no such draw")
-    return {name: _Draws(*(x[usable] for x in draws)) for name, draws in found.items()}
-
-
-def _unconstrained(rv: TensorVariable, transform: Any, draws: NDArray) -> NDArray:
-    """Unconstrained values of draws (draw, ...); not finite outside the support."""
-    if transform is None:
-        return draws
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return transform.forward(draws, *rv.owner.inputs).eval(mode=python_mode())
-
-
-def _aligned(draws: DataArray, model: pm.Model) -> DataArray:
-    """Draws (chain, draw, ...) of a variable, in the order of the model's dims and coordinates."""
-    if missing := {"chain", "draw"}.difference(draws.dims):
-        got = f"{draws.name} without {' and '.join(sorted(missing))}"
-        raise argument_error("start", "fit", "a result with the dims chain and draw", got)
-    dims = tuple(model.named_vars_to_dims.get(str(draws.name), ()))
-    known = set(dims) == set(draws.dims) - {"chain", "draw"}
-    order: tuple[Any, ...] = dims if known else (...,)
-    draws = draws.transpose("chain", "draw", *order)
-    for dim in dims if known else ():
-        labels = model.coords.get(dim)
-        theirs = draws.indexes.get(dim)
-        if labels is None or theirs is None or list(theirs) == list(labels):
-            continue
-        rule = f"a result on the model's labels of {dim}"
-        if absent := [label for label in labels if label not in theirs]:
-            got = f"no {absent[0]!r} in {draws.name}"
-            raise argument_error("start", "fit", rule, got)
-        if not theirs.is_unique:
-            repeated = theirs[theirs.duplicated()][0]
-            raise argument_error("start", "fit", rule, f"{repeated!r} more than once")
-        draws = draws.sel({dim: list(labels)})
-    shape = tuple(map(int, model.eval_rv_shapes()[str(draws.name)]))
-    if draws.shape[2:] != shape:
-        rule = f"a result with {draws.name} of shape {shape}"
-        raise argument_error("start", "fit", rule, f"{draws.name} of shape {draws.shape[2:]}")
-    return draws
 
 
 def has_workers(run: Run) -> bool:

@@ -24,14 +24,6 @@ from scipy.special import log_expit
 from ...numerics.compiled import numba_compiles
 from ...validation import argument_error
 
-__all__ = [
-    "NUMPY_REWRITE",
-    "check_compile_kwargs",
-    "compiling_with",
-    "mode_worth",
-    "python_mode",
-]
-
 # Position among PyTensor's rewrites: those that look for these operations have been applied.
 AFTER_SPECIALIZATION = 4
 

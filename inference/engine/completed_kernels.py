@@ -36,15 +36,6 @@ from .engine import Run
 from .progress import track
 from .result import with_group
 
-__all__ = [
-    "COMPLETION",
-    "POOLED",
-    "fit_each_completion",
-    "number_of_fits",
-    "predict_each_completion",
-    "rubin",
-]
-
 #: Attributes of a result that `max_seconds` ended.
 ENDED = ("ended_by", "note")
 #: Value of "ended_by" after Ctrl-C.

@@ -26,21 +26,6 @@ from .moments import rhat_of_moments
 from .paper import identified
 from .result import Converged, check_result
 
-__all__ = [
-    "ApproximationWarning",
-    "convergence_of_ascent",
-    "convergence_of_chains",
-    "convergence_of_noisy_ascent",
-    "convergence_of_particles",
-    "is_monitored",
-    "is_unreliable",
-    "judge_chains",
-    "k_hat_of",
-    "k_hat_of_ratios",
-    "pareto_k",
-    "warn_of_poor_approximation",
-]
-
 # Above this k-hat the importance ratios have no usable mean (Vehtari et al. 2024, JMLR 25).
 LARGEST_USABLE = 0.7
 # A Pareto tail is fitted to the largest fifth of the ratios, and to no fewer than five.

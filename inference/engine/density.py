@@ -32,22 +32,6 @@ from ...models.declaration import Declaration
 from .compilation import python_mode
 from .engine import Kind
 
-__all__ = [
-    "arrays_in",
-    "by_observation",
-    "compile_at_point",
-    "compile_densities",
-    "compile_deterministics",
-    "compile_log_likelihood",
-    "compile_over_draws",
-    "density_dataset",
-    "lacks",
-    "log_density",
-    "log_likelihood",
-    "log_prior",
-    "why_no_log_likelihood",
-]
-
 # Expected size of an operation's output for a block of draws, in bytes.
 BLOCK = 1 << 26
 # Number of compiled functions that are kept.

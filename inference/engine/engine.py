@@ -25,24 +25,6 @@ from .compilation import mode_worth
 from .progress import ProgressBar, track
 from .result import check_model
 
-__all__ = [
-    "Engine",
-    "Kind",
-    "Run",
-    "applicable",
-    "as_engine",
-    "checked_model",
-    "coordinates",
-    "engines_for",
-    "every_engine",
-    "setting_of_no_use",
-    "too_large",
-    "unknown_combination",
-    "variables_drawn",
-    "why_no_gradients",
-    "why_not_dask",
-]
-
 Kind = Literal["exact", "mcmc", "vb", "point"]
 
 # Steps of a loop that does not say how many are usual.
@@ -70,7 +52,6 @@ class Run:
     mode: Mode | None = None
     clock: Clock = field(default_factory=Clock)
     log_likelihood: bool = False
-    start: DataTree | None = None
     #: The only one of the chains to sample; None for all.
     chain: int | None = None
 
@@ -161,10 +142,6 @@ class Engine(ABC):
     def sampler_arguments(self) -> frozenset[str]:
         """Names of the arguments that `fit` passes on to PyMC's sampler, if the engine uses one."""
         return frozenset()
-
-    def why_no_start(self) -> str | None:
-        """Why the engine cannot begin at another engine's result; None when it can."""
-        return "only Gibbs and NUTS have chains that begin at a point"
 
     def why_no_time_limit(self) -> str | None:
         """Why `max_seconds` of `fit` cannot end the engine; None when it can."""

@@ -23,8 +23,6 @@ from .completed_kernels import COMPLETION, POOLED
 from .density import lacks, log_likelihood, log_prior, why_no_log_likelihood
 from .result import check_fitted, with_group
 
-__all__ = ["extend"]
-
 type Group = Literal[
     "prior", "prior_predictive", "posterior_predictive", "log_likelihood", "log_prior"
 ]

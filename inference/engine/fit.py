@@ -44,8 +44,6 @@ from .progress import can_show
 from .result import stamp, with_group
 from .store import check_store, finish_store
 
-__all__ = ["fit"]
-
 
 def fit(
     model: pm.Model,
@@ -57,7 +55,6 @@ def fit(
     cores: Count | None = None,
     random_seed: Seed = None,
     progressbar: bool = True,
-    start: DataTree | None = None,
     var_names: Sequence[str] | None = None,
     moments: Sequence[str] | None = None,
     store: str | PathLike[str] | None = None,
@@ -88,11 +85,6 @@ def fit(
         attribute ``random_seed`` of the result and repeats it.
     progressbar : bool, default=True
         Show progress, in a terminal or notebook.
-    start : DataTree, optional
-        Result of any engine on the same model: each chain of Gibbs, or of NUTS except nutpie's,
-        begins at another of its draws, chosen at random; variables without draws there begin as
-        usual. Such chains need less tuning, but four draws of a narrow approximation are hardly
-        dispersed: R-hat may then miss modes that the approximation misses.
     var_names : sequence of str, optional
         Variables whose draws are kept. Default: all but the large ones (attribute ``large`` of the
         model), whose means and standard deviations are in the group ``moments``.
@@ -190,8 +182,6 @@ def fit(
     if max_seconds is not None and (reason := engine.why_no_time_limit()):
         rule = f"left out for {engine.name}: {reason}"
         raise argument_error("max_seconds", "fit", rule, f"{max_seconds:g}")
-    if start is not None and (reason := engine.why_no_start()):
-        raise ValueError(f"{engine.name} takes no start: {reason}.")
     if current_process().daemon:
         # A worker of a cluster, which may have no processes of its own.
         cores = 1
@@ -202,7 +192,6 @@ def fit(
         mode=check_compile_kwargs(compile_kwargs, "fit"),
         clock=Clock(max_seconds or inf),
         log_likelihood=log_likelihood,
-        start=start,
     )
     _check_sampler_options(sampler_options, engine, model)
     fit_one = partial(_fit_one, engine=engine, blas_threads=blas_threads)

@@ -20,15 +20,6 @@ from .outputs import Moments
 from .result import draws_to_tree, with_group
 from .store import Store
 
-__all__ = [
-    "constrained_draws",
-    "gaussian_result",
-    "independent_draws",
-    "lean_tree",
-    "lower_factor",
-    "unconstrained_labels",
-]
-
 # Bytes of the draws that are held at once.
 BLOCK = 1 << 27
 # Draws whose log densities are evaluated at once: an interrupt loses at most one part.

@@ -6,25 +6,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from inspect import Parameter, signature
-from math import inf
 from typing import Any, ClassVar, Literal, override
 
-import numpy as np
 import pymc as pm
-from numpy.typing import NDArray
-from pymc.model.core import ValueGradFunction
 from pymc.sampling.mcmc import STEP_METHODS
 from pymc.step_methods.hmc.base_hmc import BaseHMC
 from xarray import DataTree
 
 from ...numerics.compiled import numba_compiles
-from ...validation import Count, CountOrZero, Fraction, Positive, argument_error
-from .chains import has_workers, mean_and_spread, run_chains, sample_on_workers
-from .engine import Engine, Kind, Run, too_large, why_no_gradients
-from .mode import curvature
+from ...validation import Count, CountOrZero, Fraction, Positive
+from .chains import has_workers, run_chains, sample_on_workers
+from .engine import Engine, Kind, Run, why_no_gradients
 from .paper import Algorithm, Paper, PaperEngine
-
-__all__ = ["NUTS", "Gibbs", "curvature_at", "keywords_of"]
 
 # Arguments of `fit` itself, and arguments with which `fit` could not make a result.
 _TAKEN = frozenset(
@@ -61,33 +54,6 @@ _OF_NUTS = keywords_of(pm.NUTS.__init__, BaseHMC.__init__) - {
     *("vars", "blocked", "potential", "rng", "initial_point")
 }
 
-# Arguments of `pm.sample` that clash with a mass matrix that is already there.
-_OF_MASS_MATRIX = frozenset({"init", "nuts"})
-
-
-# Least curvature, in inverse squares of the result's standard deviations: variances are at most
-# a million times the result's, which may be far too narrow (mean-field VB).
-LEAST = 1e-6
-
-
-def curvature_at(
-    start: DataTree, model: pm.Model, run: Run
-) -> tuple[NDArray, NDArray, ValueGradFunction]:
-    """Minus the Hessian of the log density, made positive definite; its inverse; the density.
-
-    The Hessian is that at the mean of the result's draws, in unconstrained coordinates. Directions
-    of negative curvature have its absolute value. 2 D gradients and O(D^3).
-    """
-    x, spread = mean_and_spread(start, model)
-    density = model.logp_dlogp_function(ravel_inputs=True, **run.compile_kwargs(inf))
-    density.trust_input = True
-    hessian = curvature(lambda x: density([x], extra_vars={})[1], x, run)
-    size, directions = np.linalg.eigh(-hessian * np.outer(spread, spread))
-    size = np.maximum(np.abs(size), LEAST)
-    precision = (directions * size) @ directions.T / np.outer(spread, spread)
-    covariance = (directions / size) @ directions.T * np.outer(spread, spread)
-    return precision, covariance, density
-
 
 @dataclass(frozen=True)
 class NUTS(Engine):
@@ -102,19 +68,10 @@ class NUTS(Engine):
         Target of the step-size adaptation, between 0 and 1.
     max_treedepth : int, default=10
         Largest number of doublings of a trajectory.
-    mass_matrix : {"adapted", "curvature"}, default="adapted"
-        "adapted" is the implementation's diagonal matrix, adapted while tuning. "curvature" is
-        minus the Hessian of the log density at the mean of the draws of ``fit(..., start=)``:
-        dense, and fixed. It takes 2 D gradients for D coordinates, and each step O(D^2).
-        Trajectories are much shorter where coordinates are strongly correlated, as with many more
-        objects than columns of features. Not with nutpie, nor with further arguments of NUTS.
 
     Examples
     --------
     >>> nuts = kz.fit(model, kz.NUTS(target_accept=0.95), chains=2, random_seed=1)
-    >>> vb = kz.fit(model, "vb", random_seed=1)
-    >>> by_curvature = kz.NUTS(mass_matrix="curvature")
-    >>> nuts = kz.fit(model, by_curvature, start=vb, chains=2, random_seed=1)
     """
 
     name: ClassVar[str] = "NUTS"
@@ -125,24 +82,11 @@ class NUTS(Engine):
     backend: Literal["pymc", "nutpie", "numpyro"] = "pymc"
     target_accept: Fraction = 0.9
     max_treedepth: Count = 10
-    mass_matrix: Literal["adapted", "curvature"] = "adapted"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.mass_matrix == "curvature" and self.backend == "nutpie":
-            rule = "'adapted' with backend='nutpie'"
-            raise argument_error("mass_matrix", "NUTS", rule, repr(self.mass_matrix))
 
     @override
     def sampler_arguments(self) -> frozenset[str]:
         known = keywords_of(pm.sample) | {"nuts"}
         return known | _OF_NUTS if self.backend == "pymc" else known
-
-    @override
-    def why_no_start(self) -> str | None:
-        if self.backend != "nutpie":
-            return None
-        return "nutpie moves the points where its chains begin: use backend='pymc' or 'numpyro'"
 
     @override
     def why_no_time_limit(self) -> str | None:
@@ -161,9 +105,7 @@ class NUTS(Engine):
             return f"the package {self.backend} is not installed (pip install kernelzoo[{extra}])"
         if self.backend == "nutpie" and not numba_compiles():
             return "nutpie compiles by numba, which NUMBA_DISABLE_JIT=1 switches off"
-        if (reason := why_no_gradients(model)) or self.mass_matrix == "adapted":
-            return reason
-        return too_large(model)
+        return why_no_gradients(model)
 
     @override
     def run(self, model: pm.Model, run: Run) -> DataTree:
@@ -172,48 +114,19 @@ class NUTS(Engine):
         depth = "max_tree_depth" if self.backend == "numpyro" else "max_treedepth"
         options: dict[str, Any] = {"target_accept": self.target_accept, depth: self.max_treedepth}
         own = self.backend == "pymc"
-        if self.backend == "numpyro" and run.start is not None:
-            options["jitter"] = False
         # The user's mode, and those of the other implementations, are theirs to explain.
-        by_numba = (own or self.mass_matrix == "curvature") and numba_compiles()
-        if run.progressbar and by_numba and run.mode is None:
+        if run.progressbar and own and numba_compiles() and run.mode is None:
             _log.info(COMPILING)
         with warnings.catch_warnings():
             # PyTensor then keeps two loops, because one would take too many arguments.
             warnings.filterwarnings("ignore", "Loop fusion failed")
-            if self.mass_matrix == "curvature":
-                tree = self._sample_by_curvature(model, run, options)
-            else:
-                tree = run_chains(
-                    model, run, callbacks=own, nuts_sampler=self.backend, nuts=options
-                )
+            tree = run_chains(model, run, callbacks=own, nuts_sampler=self.backend, nuts=options)
         if self.backend == "numpyro":
             import jax
 
             (device,) = jax.numpy.zeros(()).devices()
             tree.attrs["device"] = device.device_kind
         return tree
-
-    def _sample_by_curvature(self, model: pm.Model, run: Run, options: dict[str, Any]) -> DataTree:
-        if run.start is None:
-            raise ValueError(
-                "NUTS(mass_matrix='curvature') takes the curvature at another result: give fit a "
-                "start, for example start=kz.fit(model, 'vb')."
-            )
-        for name in (_OF_NUTS | _OF_MASS_MATRIX) & run.sampler_options.keys():
-            rule = "left out with mass_matrix='curvature'"
-            raise argument_error(name, "fit", rule, repr(run.sampler_options[name]))
-        with run.clock.explained("for the curvature, 2 gradients per coordinate"):
-            precision, covariance, density = curvature_at(run.start, model, run)
-        if self.backend == "pymc":
-            step = pm.NUTS(model=model, scaling=precision, logp_dlogp_func=density, **options)
-            return run_chains(model, run, step=step, nuts_sampler="pymc")
-        options |= {
-            "inverse_mass_matrix": covariance,
-            "dense_mass": True,
-            "adapt_mass_matrix": False,
-        }
-        return run_chains(model, run, callbacks=False, nuts_sampler=self.backend, nuts=options)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -296,10 +209,6 @@ class Gibbs(PaperEngine[Sequence[Any]]):
     block: Count | None = None
     p_step: Literal["joint", "inverse-wishart"] | None = None
     variant: Literal["TW1", "TW2"] | None = None
-
-    @override
-    def why_no_start(self) -> str | None:
-        return None
 
     @override
     def sampler_arguments(self) -> frozenset[str]:

@@ -20,16 +20,6 @@ from .engine import Engine, Kind, Run, too_large, why_no_gradients
 from .independent import constrained_draws, gaussian_result, lower_factor
 from .outputs import ModeOutput
 
-__all__ = [
-    "Laplace",
-    "Mode",
-    "Space",
-    "compile_objective",
-    "curvature",
-    "find_mode",
-    "search_by_gradients",
-]
-
 
 def curvature(gradient: Callable[[NDArray], NDArray], x: NDArray, run: Run) -> NDArray:
     """Hessian (D, D) at a point (D,), by central differences: 2 D gradients."""

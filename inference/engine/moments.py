@@ -18,18 +18,6 @@ from xarray import Dataset
 from .density import compile_at_point
 from .outputs import Moments
 
-__all__ = [
-    "EachDraw",
-    "MomentsOfChains",
-    "RunningMoments",
-    "finite_moments",
-    "moments_dataset",
-    "moments_of_draws",
-    "pooled",
-    "rhat_of_moments",
-]
-
-
 # Standard deviations below this part of the mean are rounding errors of a constant.
 CONSTANT = 1e-12
 

@@ -9,8 +9,6 @@ import xarray as xr
 
 from .result import Converged
 
-__all__ = ["ExactOutput", "ModeOutput", "Moments", "PointOutput", "VariationalOutput"]
-
 type Array = npt.NDArray[np.float64]
 type Sample = Callable[[int, np.random.Generator], Mapping[str, Array]]
 # Posterior mean and standard deviation of a variable; None for an infinite standard deviation.

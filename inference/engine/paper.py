@@ -20,17 +20,6 @@ from ...validation import argument_error, check_arguments, check_name
 from .engine import Engine, Run, setting_of_no_use, why_not_dask
 from .outputs import ExactOutput, ModeOutput, PointOutput, VariationalOutput
 
-__all__ = [
-    "PAPERS",
-    "Algorithm",
-    "Paper",
-    "PaperEngine",
-    "add_paper",
-    "identified",
-    "log_evidence",
-    "papers_of",
-]
-
 
 @dataclass(frozen=True)
 class Algorithm[Output]:

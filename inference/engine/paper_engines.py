@@ -21,8 +21,6 @@ from .outputs import ExactOutput, ModeOutput, PointOutput, VariationalOutput
 from .paper import Algorithm, Paper, PaperEngine
 from .result import point_to_tree, trajectory, with_group
 
-__all__ = ["EM", "MAP", "VB", "Exact"]
-
 
 class Exact(PaperEngine[ExactOutput]):
     """Independent draws from a posterior of known form.

@@ -29,8 +29,6 @@ from .paper_engines import BY_GRADIENTS
 from .progress import track
 from .result import check_model
 
-__all__ = ["EngineTable", "Recommendation", "engines", "recommend"]
-
 REASONS: dict[Kind, str] = {
     "exact": "It draws independently from the posterior, so there is nothing to diagnose.",
     "mcmc": "It samples the posterior; read its intervals if the result's 'converged' is \"yes\".",

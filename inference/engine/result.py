@@ -36,29 +36,6 @@ from ...models.declaration import Declaration, family
 from ...models.kernels.stack import label_difference
 from ...validation import argument_error
 
-__all__ = [
-    "Converged",
-    "check_fitted",
-    "check_model",
-    "check_result",
-    "check_results",
-    "constants_of",
-    "data_in",
-    "data_of",
-    "declaration",
-    "differing_data",
-    "differing_terms",
-    "draws_to_keep",
-    "draws_to_tree",
-    "equal_but_for_rounding",
-    "point_to_tree",
-    "stamp",
-    "term_fingerprints",
-    "trajectory",
-    "versions",
-    "with_group",
-]
-
 #: Difference up to which numbers count as the same, relative to the largest (they may have been
 #: stored in single precision or rescaled) and to their spread.
 SAME, SMALL = 1e-6, 1e-3

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 import kernelzoo as kz
-from benchmarks import BENCHMARKS, cold, growing, held_out, letters, mixing, reference
+from benchmarks import BENCHMARKS, cold, growing, held_out, letters, mixing
 
 
 def rows(name):
@@ -97,7 +97,7 @@ def test_first_fits_in_processes_of_their_own(monkeypatch):
 
 
 def test_none_is_forgotten():
-    here = {"cold", "growing", "heldout", "letters", "mixing", "reference"}
+    here = {"cold", "growing", "heldout", "letters", "mixing"}
     assert BENCHMARKS.keys() == here
 
 
@@ -126,20 +126,3 @@ def test_letters_beside_scikit_learn(monkeypatch):
         assert (loss == "") == (name == "SVM")
         assert ("iterations" in note) == name.startswith("VB")
         assert ("upsilon" in note) == name.endswith("chosen")
-
-
-def test_weights_beside_the_samplers(monkeypatch):
-    few = {"draws": 10, "tune": 10, "chains": 2, "cores": 1}
-    # The gradient of NUTS would be compiled for a quarter of a minute.
-    samplers = {"Gibbs": (reference.SAMPLERS["Gibbs"][0], few)}
-    for name, value in {"OBJECTS": 60, "FEATURES": 3, "SAMPLERS": samplers}.items():
-        monkeypatch.setattr(reference, name, value)
-    table = rows("reference")
-    assert [name for name, _ in table] == ["VB", "Gibbs"]
-    for (name, _), cells in table.items():
-        seconds, mean, error, sd, draws, effective, rhat, largest, device = cells
-        assert_numbers([seconds, mean, error, sd, draws, effective, rhat or "1", largest or "1"])
-        assert (rhat == "") == (name == "VB")
-        assert int(draws) == (500 if name == "VB" else 20)
-        assert 0 < float(mean) < 1
-        assert device == "processor"

@@ -78,16 +78,6 @@ def test_a_store_is_that_of_one_process(model, here, client, tmp_path):
     assert opened.attrs["engine"] == "Gibbs"
 
 
-def test_chains_begin_where_those_of_one_process_do(client, monkeypatch):
-    model = kz.CompositeKernelRegression.example()
-    vb = kz.fit(model, "vb", draws=20, random_seed=1, progressbar=False)
-    there = kz.fit(model, "gibbs", start=vb, **OPTIONS | {"tune": 0, "draws": 2})
-    monkeypatch.setattr(chains, "active_client", lambda: None)
-    same(
-        kz.fit(model, "gibbs", start=vb, **OPTIONS | {"tune": 0, "draws": 2}), there, ["posterior"]
-    )
-
-
 def test_nuts_runs_on_workers(client):
     with pm.Model() as model:
         pm.Normal("x")
