@@ -25,7 +25,7 @@ from . import (
     predict,
 )
 from .datasets.dataset import Dataset
-from .inference.engine.recommend import EngineTable
+from .inference.engine.tables import EngineTable
 from .models.kernels import precomputed
 from .models.kernels.specification import Kernels
 from .validation import check_name
@@ -40,7 +40,8 @@ def list_engines(options: argparse.Namespace, console: Console) -> None:
         models = {model.__name__: model for model in MODELS}
         example = models[check_name(options.model, models, "MODEL", "engines")].example()
         whole = engines(example)
-        console.print(EngineTable(whole.title, whole.frame.drop(columns="settings")))
+        table = EngineTable(whole.title, whole.frame.drop(columns="settings"))
+        console.print(repr(table), markup=False, highlight=False)
         return
     table = Table("model", "engines that apply")
     for model in MODELS:

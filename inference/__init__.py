@@ -15,8 +15,9 @@ from .engine.outputs import ExactOutput, ModeOutput, PointOutput, VariationalOut
 from .engine.paper import PAPERS, Algorithm, Paper, add_paper, identified, log_evidence
 from .engine.paper_engines import EM, MAP, VB, Exact
 from .engine.predict import predict
-from .engine.recommend import Recommendation, engines, recommend
+from .engine.recommend import Recommendation, recommend
 from .engine.store import open_store
+from .engine.tables import engines
 from .generic.approximations import ADVI, Pathfinder
 from .generic.smc import SMC
 from .kernel_completion import DIAGONAL_WISHART, MIXTURE, WISHART

@@ -25,8 +25,9 @@ from ...validation import (
     integer_seed,
 )
 from ..engine.compilation import compiling_with, python_mode
-from ..engine.density import arrays_in, compile_log_likelihood, lacks
+from ..engine.density import compile_log_likelihood, lacks
 from ..engine.engine import Engine, applicable, variables_drawn
+from ..engine.evaluation import arrays_in
 from ..engine.fit import fit
 from ..engine.paper import identified
 from ..engine.progress import quiet_sampler

@@ -1,14 +1,7 @@
-"""Densities of the declaration, and other functions of its variables, over many draws at once.
+"""Log densities of the declaration at many draws: for Pareto k-hat, `az.loo` and calibration."""
 
-A compiler takes longer than a few thousand evaluations. Each operation takes a block of draws at
-once, so that Python's overhead is small; only models that are not unamended declarations are
-evaluated draw by draw. Pareto k-hat, `az.loo` and moments need these functions.
-"""
-
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from threading import local
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import arviz as az
@@ -16,214 +9,26 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import xarray as xr
-from numpy.typing import NDArray
 from pymc.backends.arviz import coords_and_dims_for_inferencedata
 from pymc.logprob.basic import conditional_logp
-from pymc.pytensorf import compile as compile_graph
-from pytensor.compile.executor import Function
-from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Constant, Variable, equal_computations
-from pytensor.graph.replace import graph_replace, vectorize_graph
-from pytensor.graph.traversal import ancestors, toposort
-from pytensor.tensor.basic import Nonzero
-from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor
+from pytensor.graph.basic import Variable
+from pytensor.graph.replace import graph_replace
 
-from ...models.declaration import Declaration
-from .compilation import python_mode
 from .engine import Kind
+from .evaluation import compile_over_draws
 
-# Expected size of an operation's output for a block of draws, in bytes.
-BLOCK = 1 << 26
-# Number of compiled functions that are kept.
-MOST = 16
-# Operations that select the entries where a mask is true.
-PICKING = AdvancedSubtensor, AdvancedIncSubtensor
-
-
-def compile_at_point(
-    model: pm.Model, inputs: Sequence[Variable], outputs: Sequence[Variable]
-) -> Callable[..., list[NDArray]]:
-    """Make a function of `inputs`; terms that depend on data alone are computed once, here.
-
-    Their values are arguments, not constants of the compiled code, whose memory is never freed.
-    """
-    rest, stand_ins, arrays = _apart_from_data(model, outputs)
-    function = compile_graph(
-        [*inputs, *stand_ins], rest, on_unused_input="ignore", mode=python_mode()
-    )
-    function.trust_input = True
-    return lambda *values: function(*values, *arrays)
-
-
-def compile_over_draws(
-    model: pm.Model, inputs: Sequence[Variable], outputs: Sequence[Variable]
-) -> Callable[[Mapping[str, NDArray]], list[NDArray]]:
-    """Make a function of draws (draw, ...) of the inputs, by name, to draws of each output.
-
-    The inputs have the names of the model's variables; outputs depend on them and on its data.
-    """
-    if not _takes_stacks(model, inputs, outputs):
-        each = compile_at_point(model, inputs, outputs)
-
-        def one_by_one(values: Mapping[str, NDArray]) -> list[NDArray]:
-            points = zip(*_arrays(inputs, values), strict=True)
-            return [np.stack(column) for column in zip(*(each(*p) for p in points), strict=True)]
-
-        return one_by_one
-
-    rest, stand_ins, arrays = _apart_from_data(model, outputs)
-    function = _FUNCTIONS.over_draws(inputs, stand_ins, rest)
-    of_data = max((array.nbytes for array in (*arrays, *arrays_in(rest))), default=0)
-
-    def of_draws(values: Mapping[str, NDArray]) -> list[NDArray]:
-        given = _arrays(inputs, values)
-        n_draws = len(given[0])
-        largest = max(of_data, *(array.nbytes // max(n_draws, 1) for array in given), 1)
-        size = max(1, BLOCK // largest)
-        blocks = []
-        for start in range(0, max(n_draws, 1), size):
-            block = [array[start : start + size] for array in given]
-            found = function(*block, *arrays)
-            # Outputs without the axis of draws do not depend on them.
-            blocks.append(
-                [
-                    x if x.ndim > v.type.ndim else np.broadcast_to(x, (len(block[0]), *x.shape))
-                    for x, v in zip(map(np.asarray, found), rest, strict=True)
-                ]
-            )
-        return [np.concatenate(parts) for parts in zip(*blocks, strict=True)]
-
-    return of_draws
-
-
-def compile_deterministics(
-    model: pm.Model, names: Sequence[str]
-) -> Callable[[Mapping[str, NDArray]], dict[str, NDArray]]:
-    """Make a function from draws (draw, ...) of the free variables to draws of deterministics."""
-    if not names:
-        return lambda draws: {}
-    inputs = {rv: rv.type(name=rv.name) for rv in model.free_RVs}
-    observed = {rv: model.rvs_to_values[rv] for rv in model.observed_RVs}
-    replacements = {**inputs, **observed}
-    outputs = graph_replace([model[name] for name in names], replacements, strict=False)
-    evaluate = compile_over_draws(model, list(inputs.values()), outputs)
-    return lambda draws: dict(zip(names, evaluate(draws), strict=True))
-
-
-class _Functions(local):
-    """Functions over draws that this thread compiled last.
-
-    Models of the same structure, such as those of cross-validation, have equal graphs apart from
-    their data. Comparing two graphs takes a hundredth of the time of compiling one. Threads do not
-    share functions, whose calls are not safe at the same time.
-    """
-
-    def __init__(self) -> None:
-        self._known: deque[tuple[list[Any], list[Any], Function]] = deque(maxlen=MOST)
-
-    def over_draws(
-        self, inputs: Sequence[Variable], fixed: Sequence[Variable], outputs: list[Any]
-    ) -> Function:
-        """Return the function of draws of `inputs`, followed by the values of `fixed`."""
-        # Variables that two calls share would count as equal wherever they stand.
-        own: list[Any] = [v.type(name=v.name) for v in inputs]
-        replaced = graph_replace(outputs, dict(zip(inputs, own, strict=True)), strict=False)
-        outputs = [*replaced]
-        arguments: list[Any] = [*own, *fixed]
-        for others, theirs, function in self._known:
-            same = len(others) == len(arguments) and len(theirs) == len(outputs)
-            if same and equal_computations(outputs, theirs, arguments, others):
-                return function
-        draws = [pt.tensor(v.name, dtype=v.type.dtype, shape=(None, *v.type.shape)) for v in own]
-        stacked = vectorize_graph(outputs, replace=dict(zip(own, draws, strict=True)))
-        function = compile_graph(
-            [*draws, *fixed], stacked, on_unused_input="ignore", mode=python_mode()
-        )
-        function.trust_input = True
-        self._known.appendleft((arguments, outputs, function))
-        return function
-
-
-_FUNCTIONS = _Functions()
-
-
-def _takes_stacks(model: pm.Model, inputs: Sequence[Variable], outputs: Sequence[Variable]) -> bool:
-    """Whether the graph is known to be correct on a stack of draws.
-
-    PyTensor gives wrong values, and no error, where an index or a shape depends on the values.
-    Tests exclude this for declarations, but not for additions and models of users.
-    """
-    if not isinstance(model, Declaration) or model.amendments():
-        return False
-    drawn = set(inputs)
-    for node in toposort(outputs):
-        if not drawn.isdisjoint(node.inputs):
-            drawn.update(node.outputs)
-            masks = [v for v in node.inputs if v in drawn and v.type.dtype == "bool"]
-            if isinstance(node.op, Nonzero) or (masks and isinstance(node.op, PICKING)):
-                return False
-    return True
-
-
-def _arrays(inputs: Sequence[Variable], values: Mapping[str, NDArray]) -> list[NDArray]:
-    return [np.ascontiguousarray(values[str(v.name)], dtype=v.type.dtype) for v in inputs]
-
-
-def _apart_from_data(
-    model: pm.Model, outputs: Sequence[Variable]
-) -> tuple[list[Variable], list[Variable], list[NDArray]]:
-    """Replace terms that depend on data alone: the new outputs, the stand-ins and their values."""
-    known = _of_data_alone(model, outputs)
-    stand_ins = [variable.type() for variable in known]
-    rest = graph_replace(list(outputs), dict(zip(known, stand_ins, strict=True)), strict=False)
-    derived = [variable for variable in known if not isinstance(variable, SharedVariable)]
-    found = iter(compile_graph([], derived, mode=python_mode())() if derived else [])
-    arrays = [
-        v.get_value(borrow=True) if isinstance(v, SharedVariable) else next(found) for v in known
-    ]
-    return rest, stand_ins, arrays
-
-
-def _of_data_alone(model: pm.Model, outputs: Sequence[Variable]) -> list[Variable]:
-    """Variables, as late in the graph as possible, that depend on the model's data alone."""
-    lengths = [v for v in model.dim_lengths.values() if isinstance(v, SharedVariable)]
-    fixed = {*model.data_vars, *lengths}
-    frontier: dict[Variable, None] = {}
-    for node in toposort(outputs):
-        needed = [v for v in node.inputs if not isinstance(v, Constant)]
-        if needed and fixed.issuperset(needed):
-            fixed.update(node.outputs)
-        else:
-            frontier |= dict.fromkeys(v for v in needed if v in fixed)
-    return [*(frontier | dict.fromkeys(v for v in outputs if v in fixed))]
-
-
-def arrays_in(outputs: Iterable[Variable]) -> list[NDArray]:
-    """Arrays that a graph contains."""
-    found = []
-    for variable in ancestors(outputs):
-        if isinstance(variable, Constant):
-            found.append(np.asarray(variable.data))
-        elif isinstance(variable, SharedVariable):
-            found.append(np.asarray(variable.get_value(borrow=True)))
-    return found
-
-
+type Draws = Mapping[str, np.ndarray]
 type _Terms = tuple[dict[Variable, Variable], dict[Variable, Any]]
 
 
-class Densities(NamedTuple):
-    """Log joint density (draw,), and log likelihoods (draw, ...) of the observed variables."""
+def compile_densities(
+    model: pm.Model,
+) -> Callable[[Draws], tuple[np.ndarray, dict[str, np.ndarray]]]:
+    """Make a function of draws (draw, ...) of every free variable.
 
-    joint: np.ndarray
-    observations: dict[str, np.ndarray]
-
-
-def compile_densities(model: pm.Model) -> Callable[[Mapping[str, np.ndarray]], Densities]:
-    """Make a function of `Densities` at draws (draw, ...) of every free variable.
-
-    No Jacobian enters. A density on the simplex is with respect to the first coordinates, as in the
-    usual form of the Dirichlet distribution.
+    It gives the log joint density (draw,), and the log likelihoods (draw, ...) of the observed
+    variables. No Jacobian enters. A density on the simplex is with respect to the first
+    coordinates, as in the usual form of the Dirichlet distribution.
     """
     values, terms = _terms(model)
     known = {**values, **{rv: model.rvs_to_values[rv] for rv in model.observed_RVs}}
@@ -232,34 +37,33 @@ def compile_densities(model: pm.Model) -> Callable[[Mapping[str, np.ndarray]], D
     observed = {str(rv.name): terms[model.rvs_to_values[rv]] for rv in model.observed_RVs}
     evaluate = compile_over_draws(model, list(values.values()), [total, *observed.values()])
 
-    def densities(draws: Mapping[str, np.ndarray]) -> Densities:
+    def densities(draws: Draws) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         joint, *observations = evaluate(draws)
-        return Densities(joint, dict(zip(observed, observations, strict=True)))
+        return joint, dict(zip(observed, observations, strict=True))
 
     return densities
 
 
-def compile_log_likelihood(
-    model: pm.Model,
-) -> Callable[[Mapping[str, np.ndarray], Mapping[str, np.ndarray]], np.ndarray]:
+def log_density(model: pm.Model, draws: Draws) -> np.ndarray:
+    """Log joint density (draw,) of the declaration at constrained draws."""
+    joint, _ = compile_densities(model)(draws)
+    return joint
+
+
+def compile_log_likelihood(model: pm.Model) -> Callable[[Draws, Draws], np.ndarray]:
     """Make a function from draws and data to the log likelihood (draw,) of all observations."""
     values = {rv: rv.type(name=rv.name) for rv in (*model.free_RVs, *model.observed_RVs)}
     terms = conditional_logp(values)
     total = pt.sum([terms[values[rv]].sum() for rv in model.observed_RVs])
     evaluate = compile_over_draws(model, list(values.values()), [total])
 
-    def likelihood(draws: Mapping[str, np.ndarray], data: Mapping[str, np.ndarray]) -> np.ndarray:
+    def likelihood(draws: Draws, data: Draws) -> np.ndarray:
         number = len(next(iter(draws.values())))
         repeated = {name: np.broadcast_to(x, (number, *np.shape(x))) for name, x in data.items()}
         (found,) = evaluate({**draws, **repeated})
         return found
 
     return likelihood
-
-
-def log_density(model: pm.Model, draws: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Log joint density (draw,) of the declaration at constrained draws (see `Densities`)."""
-    return compile_densities(model)(draws).joint
 
 
 def log_likelihood(model: pm.Model, posterior: xr.Dataset) -> xr.Dataset:
@@ -313,9 +117,7 @@ def _densities_of(
     return density_dataset(model, found, posterior)
 
 
-def density_dataset(
-    model: pm.Model, values: Mapping[str, np.ndarray], posterior: xr.Dataset
-) -> xr.Dataset:
+def density_dataset(model: pm.Model, values: Draws, posterior: xr.Dataset) -> xr.Dataset:
     """Dataset of log densities (chain * draw, ...), with the posterior's coordinates."""
     shape = posterior.sizes["chain"], posterior.sizes["draw"]
     coords, dims = coords_and_dims_for_inferencedata(model)

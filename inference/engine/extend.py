@@ -19,7 +19,7 @@ from ...validation import (
     integer_seed,
 )
 from .compilation import compiling_with, python_mode
-from .completed_kernels import COMPLETION, POOLED
+from .completions import COMPLETION, POOLED
 from .density import lacks, log_likelihood, log_prior, why_no_log_likelihood
 from .result import check_fitted, with_group
 

@@ -16,8 +16,6 @@ import pymc as pm
 from threadpoolctl import threadpool_limits
 from xarray import DataTree
 
-from ...models.declaration import source_of
-from ...models.kernels.completed import CompletedRows
 from ...user_warnings import numpy_warnings, warn_user
 from ...validation import (
     Count,
@@ -35,7 +33,7 @@ from .compilation import (
     compiling_with,
     python_mode,
 )
-from .completed_kernels import fit_each_completion
+from .completions import fit_each_completion
 from .convergence import is_unreliable, k_hat_of, warn_of_poor_approximation
 from .density import log_likelihood as log_likelihood_of
 from .density import why_no_log_likelihood
@@ -60,7 +58,6 @@ def fit(
     store: str | PathLike[str] | None = None,
     log_likelihood: bool = True,
     max_seconds: Positive | None = None,
-    completions: CountOrZero | None = None,
     blas_threads: Count | None = 1,
     compile_kwargs: Mapping[str, Any] | None = None,
     **sampler_options: Any,
@@ -107,10 +104,6 @@ def fit(
         one process runs in turn share the time; with several processes, chains that wait for one
         are left out. Not for SMC, Pathfinder, Laplace and NUTS by nutpie or numpyro, which cannot
         be ended between two steps.
-    completions : int, optional
-        For kernels with missing rows (``complete_kernels``): fit the model on this number of
-        draws of the completed kernels, each with `draws`, `tune` and `chains`, and pool the draws;
-        0 for the mean kernels alone, which leaves their uncertainty out. Default: all draws.
     blas_threads : int or None, default=1
         Threads of BLAS while the engine runs in this process; None leaves them unchanged. For
         matrices of up to about a thousand rows, threads cost more than they save.
@@ -134,9 +127,10 @@ def fit(
         to the shortest of them, as give the most draws, numbered from 0. ``moments`` use all draws
         of all chains; the coordinate ``draws`` counts them.
 
-        With several completions, the coordinate ``completion`` (chain) of the posterior tells their
-        draws apart, the group ``completions`` has the means and variances within and between them
-        (`Rubin's rules`), and ``log_likelihood`` is left out.
+        A model of completed kernels (``complete_kernels``) is fitted on each of their draws, with
+        `draws`, `tune` and `chains` each, and the draws are pooled: the coordinate ``completion``
+        (chain) of the posterior tells them apart, the group ``completions`` has the means and
+        variances within and between them (Rubin's rules), and ``log_likelihood`` is left out.
 
     Raises
     ------
@@ -195,11 +189,7 @@ def fit(
     )
     _check_sampler_options(sampler_options, engine, model)
     fit_one = partial(_fit_one, engine=engine, blas_threads=blas_threads)
-    completed = isinstance(source_of(model), CompletedRows)
-    if completed or completions is not None:
-        result = fit_each_completion(fit_one, model, run, completions)
-    else:
-        result = fit_one(model, run)
+    result = fit_each_completion(fit_one, model, run)
     if engine.kind == "vb" and is_unreliable(k_hat := k_hat_of(result)):
         samplers = [each.name for each in engines_for(model) if each.kind in ("exact", "mcmc")]
         warn_of_poor_approximation(engine.name, k_hat, samplers)

@@ -13,8 +13,9 @@ from xarray import Dataset, DataTree
 
 from .compilation import python_mode
 from .convergence import pareto_k
-from .density import Densities, compile_densities, compile_deterministics, density_dataset
+from .density import compile_densities, density_dataset
 from .engine import Run, coordinates
+from .evaluation import compile_deterministics
 from .moments import RunningMoments, finite_moments, moments_dataset
 from .outputs import Moments
 from .result import draws_to_tree, with_group
@@ -22,7 +23,7 @@ from .store import Store
 
 # Bytes of the draws that are held at once.
 BLOCK = 1 << 27
-# Draws whose log densities are evaluated at once: an interrupt loses at most one part.
+# Draws that are evaluated at once: an interrupt loses at most one part.
 PART = 1000
 
 
@@ -53,48 +54,44 @@ def independent_draws(
         streamed = []
     deterministics = {str(variable.name) for variable in model.deterministics}
     derive = compile_deterministics(model, sorted(deterministics.intersection({*kept, *streamed})))
-    densities = None
+    densities = None if exact else compile_densities(model)
     parts: list[tuple[dict[str, NDArray], ...]] = []
     running = {name: RunningMoments() for name in streamed}
-    store = None
-    if run.store is not None:
-        store = Store(run.store, model, kept, 1, run.draws)
-    left, interrupted = run.draws, False
-    size = min(left, max(1, BLOCK // (8 * max(1, coordinates(model)))))
+    store = None if run.store is None else Store(run.store, model, kept, 1, run.draws)
+    left = run.draws
+    block = max(1, BLOCK // (8 * max(1, coordinates(model))))
     with run.track(run.draws, "Independent draws") as bar:
         try:
-            while left and not interrupted:
-                size = min(size, left)
+            while left:
+                size = min(left, block)
                 drawn = sample(size, rng)
                 draws, log_q = (drawn, None) if exact else drawn
                 draws = _checked(model, draws, size)
-                draws |= derive(draws)
-                stats: dict[str, NDArray] = {}
-                likelihoods: dict[str, NDArray] = {}
-                if log_q is not None:
-                    densities = densities or compile_densities(model)
-                    (joint, observed), interrupted = _densities_until_interrupt(densities, draws)
-                    likelihoods = observed if run.log_likelihood else {}
-                    draws = {name: values[: len(joint)] for name, values in draws.items()}
-                    stats = {"lp": joint, "lq": log_q[: len(joint)]}
-                for name, accumulated in running.items():
-                    accumulated.update(draws[name])
-                # One step: what an interrupt leaves is whole.
-                here = {} if store else {name: draws[name] for name in kept}
-                parts.append((here, stats, likelihoods))
-                if store is not None:
-                    store.append(0, draws)
-                left -= size
-                bar.advance(size)
+                for first in range(0, size, PART):
+                    part = {name: x[first : first + PART] for name, x in draws.items()}
+                    part |= derive(part)
+                    stats: dict[str, NDArray] = {}
+                    likelihoods: dict[str, NDArray] = {}
+                    if densities is not None:
+                        joint, observed = densities(part)
+                        stats = {"lp": joint, "lq": log_q[first : first + PART]}
+                        likelihoods = observed if run.log_likelihood else {}
+                    for name, accumulated in running.items():
+                        accumulated.update(part[name])
+                    number = min(PART, size - first)
+                    # One step: what an interrupt leaves is whole.
+                    here = {} if store else {name: part[name] for name in kept}
+                    parts.append((here, stats, likelihoods))
+                    if store is not None:
+                        store.append(0, part)
+                    left -= number
+                    bar.advance(number)
         except KeyboardInterrupt:
-            if not parts:
+            if not parts or (store is not None and not store.counts.any()):
                 raise
-            interrupted = left > 0
     posterior, stats, likelihoods = map(_joined, zip(*parts, strict=True))
     tree = draws_to_tree(model, posterior, stats)
     if store is not None:
-        if not store.counts.any():
-            raise KeyboardInterrupt
         with_group(tree, "posterior", store.dataset())
     if likelihoods:
         dataset = density_dataset(model, likelihoods, tree["posterior"].to_dataset())
@@ -106,7 +103,7 @@ def independent_draws(
     if known:
         with_group(tree, "moments", moments_dataset(model, known))
     tree.attrs["independent"] = 1
-    if interrupted:
+    if left:
         tree.attrs["converged"] = "no"
     return tree
 
@@ -133,27 +130,6 @@ def _checked(model: pm.Model, draws: Any, size: int) -> dict[str, NDArray]:
 
 def _joined(parts: Sequence[Mapping[str, NDArray]]) -> dict[str, NDArray]:
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-
-
-def _densities_until_interrupt(
-    densities: Callable[[Mapping[str, NDArray]], Densities], draws: Mapping[str, NDArray]
-) -> tuple[Densities, bool]:
-    """Evaluate log densities part by part; return those found and whether Ctrl-C came first."""
-    total = len(next(iter(draws.values())))
-    found: list[Densities] = []
-    interrupted = False
-    try:
-        for first in range(0, total, PART):
-            found.append(densities({n: v[first : first + PART] for n, v in draws.items()}))
-    except KeyboardInterrupt:
-        if not found:
-            raise
-        interrupted = True
-    observations = {
-        name: np.concatenate([part.observations[name] for part in found])
-        for name in found[0].observations
-    }
-    return Densities(np.concatenate([part.joint for part in found]), observations), interrupted
 
 
 def lean_tree(

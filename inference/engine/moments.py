@@ -15,7 +15,7 @@ import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 from xarray import Dataset
 
-from .density import compile_at_point
+from .evaluation import compile_at_point
 from .outputs import Moments
 
 # Standard deviations below this part of the mean are rounding errors of a constant.

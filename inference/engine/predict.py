@@ -19,7 +19,7 @@ from ...models.kernels.rows import COMPARED_OBJECTS, evenly_spaced
 from ...models.kernels.stack import as_stack, with_origin
 from ...user_warnings import numpy_warnings
 from ...validation import Seed, argument_error, check_arguments, integer_seed
-from .completed_kernels import predict_each_completion
+from .completions import predict_each_completion
 from .moments import RunningMoments, pooled
 from .paper import PAPERS, papers_of
 from .progress import track

@@ -1,18 +1,14 @@
-"""Tables of engines: which apply to a model, and which is recommended, with the expected time."""
+"""The engine that is recommended for a model, with the time that each is expected to take."""
 
 import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from html import escape as escape_html
-from math import inf, isnan, nan
+from math import inf, nan
 from typing import Any, TypeGuard, get_args, override
 
 import pandas as pd
 import pymc as pm
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 from threadpoolctl import threadpool_limits
 
 from ...user_warnings import numpy_warnings
@@ -20,14 +16,14 @@ from ...validation import Count, CountOrZero, Positive, check_arguments
 from .chains import chains_in_turn
 from .clock import Clock, stopped_by_ctrl_c
 from .compilation import compiling_with, python_mode
-from .completed_kernels import number_of_fits
-from .engine import Engine, Kind, Run, checked_model, coordinates, engines_for, every_engine
+from .completions import number_of_fits
+from .engine import Engine, Kind, Run, checked_model, engines_for
 from .mcmc import Gibbs
 from .outputs import ExactOutput, VariationalOutput
 from .paper import PaperEngine
 from .paper_engines import BY_GRADIENTS
 from .progress import track
-from .result import check_model
+from .tables import EngineTable, small_only, span
 
 REASONS: dict[Kind, str] = {
     "exact": "It draws independently from the posterior, so there is nothing to diagnose.",
@@ -42,102 +38,6 @@ MOST_CALLS = 1000
 # Draws that are timed, and length of the tuning in which sweeps are.
 FEW = 10
 TUNING_TIMED = 100
-
-
-@dataclass(frozen=True, repr=False)
-class EngineTable:
-    """A table of engines, printed whole in a console and in Jupyter.
-
-    Attributes
-    ----------
-    title : str
-        Heading of the printed table.
-    frame : DataFrame
-        One row per engine, whose name is the index.
-    """
-
-    title: str
-    frame: pd.DataFrame
-
-    def __rich__(self) -> Table:
-        table, cells = Table(title=self.title), self._cells()
-        for column in cells.columns:
-            table.add_column(column, overflow="fold")
-        for row in cells.itertuples(index=False):
-            # Without `escape`, rich would read an extra in square brackets as markup.
-            table.add_row(*map(escape, row))
-        return table
-
-    def __repr__(self) -> str:
-        console = Console(width=100, force_terminal=False, force_jupyter=False, color_system=None)
-        with console.capture() as capture:
-            console.print(self)
-        return capture.get().rstrip()
-
-    def _repr_html_(self) -> str:
-        with pd.option_context("display.max_colwidth", None):
-            html = self._cells().to_html(index=False)
-        return f"<p>{escape_html(self.title)}</p>{html}"
-
-    def _cells(self) -> pd.DataFrame:
-        return self.frame.reset_index().map(_cell)
-
-
-def _cell(value: object) -> str:
-    """Text of a cell: seconds in a readable unit, settings as they are written in a call."""
-    if isinstance(value, float):
-        return "not measured" if isnan(value) else span(value)
-    if isinstance(value, dict):
-        return ", ".join(f"{name}={setting!r}" for name, setting in value.items())
-    return str(value)
-
-
-def engines(model: pm.Model) -> EngineTable:
-    """List every engine, whether it applies to the model, and why not.
-
-    Parameters
-    ----------
-    model : pm.Model
-
-    Returns
-    -------
-    EngineTable
-        Prints as a table; ``.frame`` has, by engine, the columns kind, applies ("yes", "small n" or
-        "no"), reason ("" for "yes") and settings (dict).
-
-    Notes
-    -----
-    "small n" is advice: the engine runs, but the model has more unconstrained coordinates than
-    the engine serves in practice. The limits are about 2,000 for NUTS (whose trajectories lengthen
-    with the dimension), Pathfinder and Laplace (two gradients per coordinate), 5,000 for ADVI
-    (thousands of noisy steps), 10,000 for MAP by gradients, and 50 for SMC (whose particles do not
-    cover more).
-
-    Examples
-    --------
-    >>> table = kz.engines(model)
-    >>> [*table.frame.query("applies != 'no'").index]
-    """
-    check_model(model, "engines")
-    rows = []
-    for engine in every_engine():
-        reason = engine.why_not(model)
-        if reason is not None:
-            applies, settings = "no", engine.settings
-        else:
-            reason, settings = small_only(model, engine), engine.settings_on(model)
-            applies = "small n" if reason else "yes"
-        rows.append((engine.name, engine.kind, applies, reason or "", settings))
-    frame = pd.DataFrame(rows, columns=["engine", "kind", "applies", "reason", "settings"])
-    return EngineTable(f"Engines for {type(model).__name__}", frame.set_index("engine"))
-
-
-def small_only(model: pm.Model, engine: Engine) -> str | None:
-    """Say that an engine serves fewer coordinates than the model has, or None."""
-    most = engine.serves(model)
-    if most is None or (size := coordinates(model)) <= most:
-        return None
-    return f"the model has {size:,} coordinates; it serves about {most:,}"
 
 
 @dataclass(frozen=True, repr=False)
@@ -308,7 +208,7 @@ def seconds_of(model: pm.Model, engine: PaperEngine[Any], run: Run) -> float:
                     point, _ = step.step(point)
 
             seconds += _each(sweep) * chains_in_turn(run) * (run.tune + run.draws)
-    return seconds * max(1, number_of_fits(model, None))
+    return seconds * number_of_fits(model)
 
 
 def _each(call: Callable[[], object]) -> float:
@@ -319,11 +219,3 @@ def _each(call: Callable[[], object]) -> float:
         call()
         calls += 1
     return (time.perf_counter() - begun) / calls
-
-
-def span(seconds: float) -> str:
-    """Seconds in the largest unit of which there are two or more."""
-    for unit, size in (("d", 86_400.0), ("h", 3600.0), ("min", 60.0)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:,.0f} {unit}"
-    return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"

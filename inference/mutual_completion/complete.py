@@ -138,7 +138,7 @@ def complete_kernels(
     >>> train, new = np.arange(9), np.arange(9, 12)
     >>> completion = kz.completion.complete_kernels({"rna": A, "protein": B}, draws=5)
     >>> classifier = kz.MultinomialProbit(completion.of(train), kinds[train])
-    >>> result = kz.fit(classifier, "vb", completions=5)
+    >>> result = kz.fit(classifier, "vb")
     >>> kz.predict(classifier, result, completion.of(new, train))["probability_between"]
     """
     check_arguments(complete_kernels, locals())

@@ -13,7 +13,7 @@ from pytensor.graph.replace import graph_replace
 from scipy import stats
 
 import kernelzoo as kz
-from kernelzoo.inference.engine import density
+from kernelzoo.inference.engine import density, evaluation
 from kernelzoo.inference.engine.compilation import python_mode
 from kernelzoo.inference.engine.density import log_density, log_likelihood
 
@@ -83,7 +83,7 @@ def test_many_draws_at_once_are_as_one_by_one(prior, monkeypatch):
         values[model.rvs_to_values[rv].name] = value
     one = model.compile_logp(jacobian=False, mode=python_mode())
     np.testing.assert_allclose(together[3], one(values), rtol=1e-9)
-    monkeypatch.setattr(density, "BLOCK", 2 * max(x[0].nbytes for x in draws.values()))
+    monkeypatch.setattr(evaluation, "BLOCK", 2 * max(x[0].nbytes for x in draws.values()))
     np.testing.assert_allclose(log_density(model, draws), together, rtol=1e-12)
 
 
@@ -142,25 +142,25 @@ def test_declarations_that_pick_entries_by_value_are_taken_draw_by_draw(added):
     alpha = model["alpha"].type(name="alpha")
     replaced = graph_replace(outputs, {model["alpha"]: alpha})
     draws = np.random.default_rng(1).normal(size=(5, len(model.coords["function"])))
-    (found,) = density.compile_over_draws(model, [alpha], replaced)({"alpha": draws})
+    (found,) = evaluation.compile_over_draws(model, [alpha], replaced)({"alpha": draws})
     np.testing.assert_allclose(found, np.maximum(draws, 0).sum(1))
     if added:
         # Whatever the graph.
-        assert not density._takes_stacks(model, [alpha], [alpha])
+        assert not evaluation._takes_stacks(model, [alpha], [alpha])
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda cls: cls.__name__)
 def test_declarations_take_stacks(example):
     model = example.example()
     values, terms = density._terms(model)
-    assert density._takes_stacks(model, list(values.values()), list(terms.values()))
+    assert evaluation._takes_stacks(model, list(values.values()), list(terms.values()))
 
 
 def test_what_depends_on_no_draw_is_repeated():
     model = kz.CompositeKernelRegression.example()
     x = model["beta"]
     values = {x: x.type(name="beta")}
-    evaluate = density.compile_over_draws(
+    evaluate = evaluation.compile_over_draws(
         model, list(values.values()), [values[x] * 2, pt.as_tensor(np.arange(3.0)) + 1]
     )
     n = len(model.coords["kernel"])
@@ -193,10 +193,10 @@ def test_models_of_one_structure_share_a_function_but_neither_data_nor_constants
     first, second = (kz.CompositeKernelClassification.example(random_seed=s) for s in (0, 1))
     other_prior = kz.CompositeKernelClassification.example(sigma=3.0)
     draws = draws_of(first, 4)
-    density._FUNCTIONS._known.clear()
+    evaluation._FUNCTIONS._known.clear()
     for model, functions in ((first, 1), (second, 1), (other_prior, 2), (first, 2)):
         np.testing.assert_allclose(log_density(model, draws), point_by_point(model, draws))
-        assert len(density._FUNCTIONS._known) == functions
+        assert len(evaluation._FUNCTIONS._known) == functions
     pm.set_data({"K": 2 * second["K"].get_value()}, model=second)
     np.testing.assert_allclose(log_density(second, draws), point_by_point(second, draws))
 
@@ -208,13 +208,13 @@ def test_threads_do_not_share_a_function():
     own = []
 
     def evaluate(_):
-        own.append(density._FUNCTIONS._known)
+        own.append(evaluation._FUNCTIONS._known)
         return log_density(model, draws)
 
     with ThreadPoolExecutor(3) as pool:
         for together in pool.map(evaluate, range(6)):
             np.testing.assert_array_equal(together, alone)
-    assert density._FUNCTIONS._known not in own
+    assert evaluation._FUNCTIONS._known not in own
 
 
 def test_the_log_likelihood_of_an_approximation_is_that_of_its_draws():
@@ -231,7 +231,7 @@ def test_arguments_in_another_order_are_told_apart():
     a, b = pt.dscalar("a"), pt.dscalar("b")
     draws = {"a": np.array([5.0]), "b": np.array([1.0])}
     for inputs in ([a, b], [b, a]):
-        (found,) = density.compile_over_draws(model, inputs, [a - b])(draws)
+        (found,) = evaluation.compile_over_draws(model, inputs, [a - b])(draws)
         np.testing.assert_array_equal(found, [4.0])
 
 

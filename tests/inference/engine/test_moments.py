@@ -11,7 +11,7 @@ from pytensor.graph.traversal import toposort
 from pytensor.tensor.variable import TensorConstant
 
 import kernelzoo as kz
-from kernelzoo.inference.engine import density, independent, moments
+from kernelzoo.inference.engine import evaluation, independent, moments
 from kernelzoo.inference.engine.compilation import python_mode
 from kernelzoo.inference.engine.engine import Run
 from kernelzoo.inference.engine.moments import RunningMoments, pooled
@@ -81,16 +81,16 @@ def test_independent_draws_come_in_blocks(monkeypatch):
 
     def sample(draws, rng):
         sizes.append(draws)
-        return {"mu": rng.normal(size=draws), "x": rng.normal(size=(draws, 3))}, None
+        return {"mu": rng.normal(size=draws), "x": rng.normal(size=(draws, 3))}
 
     model = Walk()
     run = Run(draws=50, random_seed=1)
-    tree = independent.independent_draws(model, run, sample)
+    tree = independent.independent_draws(model, run, sample, exact=True)
     assert sum(sizes) == 50
     assert max(sizes) == 7
     assert tree["posterior"].sizes == {"chain": 1, "draw": 50}
     keep = Run(draws=50, random_seed=1, var_names=("x", "square", "residual"))
-    kept = independent.independent_draws(model, keep, sample)["posterior"]
+    kept = independent.independent_draws(model, keep, sample, exact=True)["posterior"]
     np.testing.assert_allclose(kept["square"], kept["x"] ** 2)
     assert len(np.unique(kept["x"])) == 150
     # An observed variable has its data as value, no draw of its own.
@@ -105,7 +105,7 @@ def test_what_depends_on_data_alone_is_computed_once():
     theta = np.exp(-((np.arange(12)[:, None] - np.arange(12)) ** 2) / 4) + 0.1 * np.eye(12)
     model = kz.DiagonalWishartCompletion(theta, np.eye(8))
     outputs = model.replace_rvs_by_values([model["K22"], model["K21"]])
-    known = density._of_data_alone(model, outputs)
+    known = evaluation._of_data_alone(model, outputs)
     stand_ins = {variable: variable.type() for variable in known}
     rest = toposort(graph_replace(outputs, stand_ins, strict=False))
     names = {type(getattr(node.op, "core_op", node.op)).__name__ for node in rest}
@@ -232,9 +232,9 @@ def test_independent_draws_show_their_progress(monkeypatch, capsys, asked):
     monkeypatch.setattr(independent.Run, "track", watched)
 
     def sample(draws, rng):
-        return {"mu": rng.normal(size=draws), "x": rng.normal(size=(draws, 3))}, None
+        return {"mu": rng.normal(size=draws), "x": rng.normal(size=(draws, 3))}
 
-    independent.independent_draws(Walk(), Run(draws=30, progressbar=asked), sample)
+    independent.independent_draws(Walk(), Run(draws=30, progressbar=asked), sample, exact=True)
     assert steps == [30, -7, -7, -7, -7, -2]
     assert ("30/30" in capsys.readouterr().out) == asked
 
@@ -246,8 +246,8 @@ def test_interrupted_independent_draws_are_kept(monkeypatch):
     def sample(draws, rng):
         if next(calls) == 7:
             raise KeyboardInterrupt
-        return {"mu": rng.normal(size=draws), "x": rng.normal(size=(draws, 3))}, None
+        return {"mu": rng.normal(size=draws), "x": rng.normal(size=(draws, 3))}
 
-    tree = independent.independent_draws(Walk(), Run(draws=50, random_seed=1), sample)
+    tree = independent.independent_draws(Walk(), Run(draws=50, random_seed=1), sample, exact=True)
     assert tree["posterior"].sizes["draw"] == 7
     assert tree.attrs["converged"] == "no"

@@ -1,6 +1,7 @@
 """Completion with draws, and models fitted on several completions."""
 
 import pickle
+from dataclasses import replace
 
 import arviz as az
 import numpy as np
@@ -13,7 +14,7 @@ import kernelzoo as kz
 from joint_completion import joint_probit
 from kernelzoo.inference.completion import CompletedKernels, complete_kernels
 from kernelzoo.inference.engine import recommend
-from kernelzoo.inference.engine.completed_kernels import fit_each_completion, number_of_fits, rubin
+from kernelzoo.inference.engine.completions import fit_each_completion, number_of_fits, rubin
 from kernelzoo.inference.engine.engine import Run
 
 N = 24
@@ -43,6 +44,11 @@ OPTIONS = {"random_seed": 1, "progressbar": False, "thin": 2, "tune": 50}
 def completion():
     with pytest.warns(UserWarning, match="effective draws"):
         return complete_kernels(frames(), draws=5, **OPTIONS)
+
+
+def first(completion, number):
+    """The first draws of the completed kernels."""
+    return replace(completion, draws=completion.draws[:number])
 
 
 def vb(model, **options):
@@ -87,9 +93,10 @@ def test_few_draws_are_the_first_of_many(completion):
     np.testing.assert_allclose(two.draws, completion.draws[:2])
 
 
-def test_one_completion_is_a_plain_fit(completion, fitted):
-    model, _ = fitted
-    one = vb(model, completions=1)
+def test_one_completion_is_a_plain_fit(completion):
+    completion = first(completion, 1)
+    model = kz.MultinomialProbit(completion.of(TRAIN), Y[TRAIN])
+    one = vb(model)
     plain_model = kz.MultinomialProbit(completion.of(TRAIN)[0], Y[TRAIN])
     plain = vb(plain_model)
     for name in plain["posterior"]:
@@ -99,13 +106,6 @@ def test_one_completion_is_a_plain_fit(completion, fitted):
     found = kz.predict(model, one, completion.of(NEW, TRAIN))
     np.testing.assert_allclose(found["probability"], expected["probability"])
     np.testing.assert_allclose(found["probability_sd"], expected["probability_sd"], atol=1e-8)
-
-
-def test_without_completions_the_mean_kernels_are_fitted(completion, fitted):
-    model, _ = fitted
-    mean = vb(model, completions=0)
-    plain = vb(kz.MultinomialProbit(completion.of(TRAIN).mean, Y[TRAIN]))
-    np.testing.assert_array_equal(mean["posterior"]["W"], plain["posterior"]["W"])
 
 
 def test_each_completion_has_its_kernels_and_predictions_are_their_mixture(completion, fitted):
@@ -161,9 +161,9 @@ def test_rubin_pools_the_chains_of_a_completion():
 
 
 def test_the_model_is_not_changed_even_by_errors(completion):
-    model = kz.MultinomialProbit(completion.of(TRAIN), Y[TRAIN])
+    model = kz.MultinomialProbit(first(completion, 2).of(TRAIN), Y[TRAIN])
     before = model["K"].get_value()
-    vb(model, completions=2)
+    vb(model)
     np.testing.assert_array_equal(model["K"].get_value(), before)
     with pytest.raises(ValueError, match="scheme"):
         kz.fit(model, "gibbs", draws=5, tune=5, progressbar=False, scheme="none")
@@ -195,7 +195,7 @@ def test_nothing_missing_is_the_plain_answer():
     whole = {name: kernel.loc[TRAIN, TRAIN] for name, kernel in kernels.items()}
     across = {name: kernel.loc[NEW, TRAIN] for name, kernel in kernels.items()}
     model, plain = (kz.MultinomialProbit(K, Y[TRAIN]) for K in (completion.of(TRAIN), whole))
-    found = kz.predict(model, vb(model, completions=20), completion.of(NEW, TRAIN))
+    found = kz.predict(model, vb(model), completion.of(NEW, TRAIN))
     expected = kz.predict(plain, vb(plain), across)
     np.testing.assert_allclose(found["probability"], expected["probability"], atol=1e-10)
 
@@ -326,26 +326,28 @@ def test_order_of_ids_and_kernels_does_not_matter(completion):
     for m in range(5):
         xr.testing.assert_allclose(two[m].sel(kernel=["a", "b"]), one[m])
     labels = Y[order[::-1]].loc[lambda y: y.index.isin(TRAIN)]
-    models = [kz.MultinomialProbit(completion.of(TRAIN), each) for each in (Y[TRAIN], labels)]
-    xr.testing.assert_identical(*(vb(m, completions=1)["posterior"]["W"] for m in models))
+    kernels = first(completion, 1).of(TRAIN)
+    models = [kz.MultinomialProbit(kernels, each) for each in (Y[TRAIN], labels)]
+    xr.testing.assert_identical(*(vb(m)["posterior"]["W"] for m in models))
 
 
 @pytest.mark.parametrize("make", [kz.CompositeKernelRegression, kz.CompositeKernelClassification])
 def test_composite_models_carry_completions(completion, make):
+    completion = first(completion, 3)
     regression = make is kz.CompositeKernelRegression
     target = pd.Series(np.sin(np.arange(N)), index=IDS)
     model = make(completion.of(TRAIN), target[TRAIN] if regression else Y[TRAIN] == "x")
-    result = vb(model, completions=3)
+    result = vb(model)
     assert result["posterior"].sizes["chain"] == 3
     found = kz.predict(model, result, completion.of(NEW, TRAIN))
     assert (found["mean_between" if regression else "probability_between"] > 0).all()
 
 
 def test_collapsed_regression_predicts_with_each_completions_training_kernels(completion):
-    y = np.sin(np.arange(18.0))
+    completion, y = first(completion, 2), np.sin(np.arange(18.0))
     model = kz.CompositeKernelRegression(completion.of(TRAIN), y, collapsed=True)
     options = {"draws": 20, "tune": 20, "chains": 1, "cores": 1, "progressbar": False}
-    result = kz.fit(model, "gibbs", completions=2, random_seed=1, **options)
+    result = kz.fit(model, "gibbs", random_seed=1, **options)
     found, means = kz.predict(model, result, completion.of(NEW, TRAIN)), []
     for m, seed in enumerate(json_list(result.attrs["completion_seeds"])):
         alone = kz.CompositeKernelRegression(completion.of(TRAIN)[m], y, collapsed=True)
@@ -370,13 +372,7 @@ def test_time_ends_after_a_completion(completion, fitted):
         (lambda c, m: c.of([]), r"one id or more"),
         (lambda c, m: kz.MultinomialProbit(c, Y), r"completion.of\(train\)"),
         (lambda c, m: kz.MultinomialProbit(c.of(TRAIN), Y), r"the unknown 's18'"),
-        (lambda c, m: vb(m, completions=6), r"at most 5, the number of draws"),
-        (lambda c, m: vb(m, completions=-1), r"'completions' argument of fit"),
         (lambda c, m: vb(m, store="somewhere"), r"VB cannot write a store"),
-        (
-            lambda c, m: vb(kz.MultinomialProbit.example(), completions=2),
-            r"left out for a model whose kernels were not completed",
-        ),
         (lambda c, m: complete_kernels(frames(), method="median"), r"'method' argument"),
         (lambda c, m: complete_kernels(frames(), engine="vb"), r"'engine' argument"),
         (lambda c, m: complete_kernels(frames(), normalize="size"), r"'normalize' argument"),
@@ -439,7 +435,8 @@ def test_joint_model_against_completion_first(hidden):
     model = kz.MultinomialProbit(completion.of(train), labels, combination="fixed", **FEW)
     options = {"chains": 2, "cores": 1, "random_seed": 1, "progressbar": False}
     result = kz.fit(model, "gibbs", draws=1000, **options)
-    found = kz.predict(model, result, completion.of(new, train), draws=200)
+    few = result.isel(draw=slice(None, None, 10))
+    found = kz.predict(model, few, completion.of(new, train))
     between = found["probability_between"].values / np.sqrt(len(completion))
     within = found["probability_sd"].values / np.sqrt(200)
     error = np.sqrt(az.mcse(draws).values ** 2 + between**2 + within**2)
@@ -454,10 +451,10 @@ def test_joint_model_against_completion_first(hidden):
 def test_expected_time_is_that_of_the_fits_of_all_completions(completion, monkeypatch):
     model = kz.MultinomialProbit(completion.of(TRAIN), Y[TRAIN])
     monkeypatch.setattr(recommend, "_each", lambda call: 1.0)
-    monkeypatch.setattr(recommend, "number_of_fits", lambda model, completions: 1)
+    monkeypatch.setattr(recommend, "number_of_fits", lambda model: 1)
     one = recommend.seconds_of(model, kz.Gibbs(), Run(10, 10, chains=1))
     monkeypatch.undo()
     monkeypatch.setattr(recommend, "_each", lambda call: 1.0)
     all_of_them = recommend.seconds_of(model, kz.Gibbs(), Run(10, 10, chains=1))
-    assert all_of_them / one == pytest.approx(number_of_fits(model, None), rel=0.2)
-    assert number_of_fits(model, None) > 1
+    assert all_of_them / one == pytest.approx(number_of_fits(model), rel=0.2)
+    assert number_of_fits(model) > 1

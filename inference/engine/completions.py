@@ -30,20 +30,14 @@ from xarray import Dataset, DataTree
 
 from ...models.declaration import Declaration, source_of
 from ...models.kernels.completed import CompletedRows
-from ...validation import argument_error, check_count
+from ...validation import argument_error
 from .convergence import k_hat_of
 from .engine import Run
 from .progress import track
 from .result import with_group
 
-#: Attributes of a result that `max_seconds` ended.
-ENDED = ("ended_by", "note")
-#: Value of "ended_by" after Ctrl-C.
-INTERRUPT = "interrupt"
 #: Why a result of several completions has no log likelihood and no other group of one model.
 POOLED = "the draws are pooled over completions of the kernels"
-#: Least seconds of a completion.
-SHORTEST = 1e-3
 CHAIN = "chain"
 COMPLETION = "completion"
 #: Standard deviations among the predictions, and the means they belong to.
@@ -51,18 +45,12 @@ SPREADS = {"probability_sd": "probability", "sd": "mean", "response_sd": "mean"}
 
 
 def fit_each_completion(
-    fit_one: Callable[[pm.Model, Run], DataTree],
-    model: pm.Model,
-    run: Run,
-    completions: int | None,
+    fit_one: Callable[[pm.Model, Run], DataTree], model: pm.Model, run: Run
 ) -> DataTree:
     """Fit a model on each completion of its kernels, if there are any, and pool the results."""
-    number = number_of_fits(model, completions)
-    if number == 0:
+    rows, number = source_of(model), number_of_fits(model)
+    if not isinstance(rows, CompletedRows) or not isinstance(model, Declaration):
         return fit_one(model, run)
-    assert isinstance(model, Declaration)
-    rows = _completed(model)
-    assert rows is not None
     if run.store is not None:
         raise argument_error("store", "fit", "left out with completed kernels", str(run.store))
     copy, seeds = model.copied(), _seeds(run.random_seed, number)
@@ -70,13 +58,11 @@ def fit_each_completion(
     results: list[DataTree] = []
     with track(number, "Completions", visible=run.progressbar and number > 1) as bar:
         for m, seed in enumerate(seeds):
-            if results and (run.clock.left <= 0 or results[-1].attrs.get("ended_by") == INTERRUPT):
+            pressed = results and results[-1].attrs.get("ended_by") == "interrupt"
+            if pressed or (results and run.clock.left <= 0):
                 break
             copy.set_data("K", rows.draws[m])
-            clock = run.clock.share(number - m - 1)
-            # The first completion is fitted however little time there is.
-            clock.seconds = max(clock.seconds, SHORTEST)
-            shown = run.progressbar and number == 1
+            shown, clock = run.progressbar and number == 1, run.clock.share(number - m - 1)
             results.append(
                 fit_one(copy, replace(run, random_seed=seed, progressbar=shown, clock=clock))
             )
@@ -96,29 +82,10 @@ def fit_each_completion(
     return pooled
 
 
-def _completed(model: pm.Model) -> CompletedRows | None:
-    """Completed kernels of a model, if it has any."""
-    source = source_of(model)
-    return source if isinstance(source, CompletedRows) else None
-
-
-def number_of_fits(model: pm.Model, completions: int | None) -> int:
-    """Return the number of completions to fit a model on; 0 for the model as it is."""
-    rows = _completed(model)
-    if completions is not None:
-        check_count(completions, "completions", "fit", least=0)
-    if rows is None:
-        if completions:
-            rule = "left out for a model whose kernels were not completed (complete_kernels)"
-            raise argument_error("completions", "fit", rule, str(completions))
-        return 0
-    wanted = len(rows) if completions is None else completions
-    if rows.complete:
-        return min(wanted, 1)
-    if wanted > len(rows):
-        rule = f"at most {len(rows)}, the number of draws of the completed kernels"
-        raise argument_error("completions", "fit", rule, str(completions))
-    return wanted
+def number_of_fits(model: pm.Model) -> int:
+    """Return the number of completions to fit a model on; 1 if its training kernels are known."""
+    rows = source_of(model)
+    return len(rows) if isinstance(rows, CompletedRows) and not rows.complete else 1
 
 
 def _seeds(seed: int, completions: int) -> list[int]:
@@ -144,7 +111,9 @@ def _pooled(model: Declaration, results: Sequence[DataTree]) -> DataTree:
         (state for state in ("no", "no fixed point", "unknown") if state in states), "yes"
     )
     for result in results:
-        pooled.attrs |= {key: result.attrs[key] for key in ENDED if key in result.attrs}
+        pooled.attrs |= {
+            key: result.attrs[key] for key in ("ended_by", "note") & result.attrs.keys()
+        }
     pooled.attrs["seconds"] = sum(result.attrs["seconds"] for result in results)
     if not np.isnan(k_hat := max(k_hat_of(result) for result in results)):
         pooled.attrs["pareto_k"] = k_hat
@@ -169,34 +138,32 @@ def rubin(posterior: Dataset) -> Dataset:
     ``_between``, NaN for one completion, contains the Monte Carlo error of each one's mean.
     """
     split = posterior.groupby(COMPLETION)
-    dims = (CHAIN, "draw")
-    means, variances = split.mean(dims), split.var(dims, ddof=1)
-    found: dict[str, xr.DataArray] = {}
-    for name in map(str, posterior.data_vars):
-        many = means.sizes[COMPLETION]
-        between = means[name].var(COMPLETION, ddof=1) if many > 1 else np.nan * means[name][0]
-        within = variances[name].mean(COMPLETION)
-        found |= {
-            f"{name}_by_completion": means[name],
-            f"{name}_mean": means[name].mean(COMPLETION),
-            f"{name}_within": within,
-            f"{name}_between": between.drop_vars(COMPLETION, errors="ignore"),
-            f"{name}_total": (within + (1 + 1 / many) * between).drop_vars(
-                COMPLETION, errors="ignore"
-            ),
-        }
-    return Dataset(found)
+    means, variances = split.mean((CHAIN, "draw")), split.var((CHAIN, "draw"), ddof=1)
+    many = means.sizes[COMPLETION]
+    mean, within = means.mean(COMPLETION), variances.mean(COMPLETION)
+    between = means.var(COMPLETION, ddof=1) if many > 1 else np.nan * mean
+    parts = {
+        "by_completion": means,
+        "mean": mean,
+        "within": within,
+        "between": between,
+        "total": within + (1 + 1 / many) * between,
+    }
+    return xr.merge(
+        part.rename({name: f"{name}_{key}" for name in posterior}) for key, part in parts.items()
+    )
 
 
 def _check_same_completions(model: pm.Model, result: DataTree, kernels_new: Any) -> None:
     """Raise ValueError unless model, result and new kernels are of the same completions."""
-    rows = _completed(model)
+    own = getattr(source_of(model), "key", None)
     drawn = result.attrs.get("completed_kernels")
-    if drawn is not None and (rows is None or rows.key != drawn):
+    if drawn is not None and own != drawn:
         rule = "a result of fit on the model's completed kernels"
         raise argument_error("result", "predict", rule, "a result of others")
-    other = isinstance(kernels_new, CompletedRows) and (rows is None or rows.key != kernels_new.key)
-    if other or (drawn is not None and not isinstance(kernels_new, CompletedRows)):
+    new = kernels_new.key if isinstance(kernels_new, CompletedRows) else None
+    foreign = new is not None and new != own
+    if foreign or (drawn is not None and new is None):
         rule = "completion.of(new, train) of the completion that gave the model its kernels"
         raise argument_error("kernels_new", "predict", rule, type(kernels_new).__name__)
 
@@ -248,8 +215,8 @@ def _completions(
     model: Declaration, result: DataTree, available: int
 ) -> Iterator[tuple[Declaration, DataTree, int]]:
     """Model, part of the result, and number of each completion."""
-    rows = _completed(model)
-    assert rows is not None
+    rows = source_of(model)
+    assert isinstance(rows, CompletedRows)
     posterior = result["posterior"].to_dataset()
     copy = model.copied()
     if rows.complete:
