@@ -13,8 +13,8 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, v
 from xarray import DataArray, Dataset, DataTree, concat
 
 from ..inference import ApproximationWarning, fit, predict, select
-from ..inference.engine.convergence import is_unreliable
-from ..inference.engine.result import check_fitted, check_result
+from ..inference.engine.k_hat import is_unreliable
+from ..inference.engine.provenance import check_fitted, check_result
 from ..inference.selection import SCALES, why_no_selection
 from ..models.kernels import Kernels, inverse_multiquadric
 from ..models.kernels.labels import (

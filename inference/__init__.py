@@ -5,15 +5,25 @@ from .composite_kernel import CLASSIFICATION, REGRESSION
 from .diagnostics.calibrate import calibrate
 from .diagnostics.compare import Comparison, compare_engines
 from .diagnostics.inclusion import inclusion
-from .engine.convergence import ApproximationWarning, pareto_k
 from .engine.engine import Engine, Run
 from .engine.extend import extend
 from .engine.fit import fit
+from .engine.k_hat import ApproximationWarning, pareto_k
 from .engine.mcmc import NUTS, Gibbs
 from .engine.mode import Laplace
 from .engine.outputs import ExactOutput, ModeOutput, PointOutput, VariationalOutput
-from .engine.paper import PAPERS, Algorithm, Paper, add_paper, identified, log_evidence
-from .engine.paper_engines import EM, MAP, VB, Exact
+from .engine.paper import (
+    EM,
+    MAP,
+    PAPERS,
+    VB,
+    Algorithm,
+    Exact,
+    Paper,
+    add_paper,
+    identified,
+    log_evidence,
+)
 from .engine.predict import predict
 from .engine.recommend import Recommendation, recommend
 from .engine.store import open_store

@@ -20,7 +20,7 @@ from .engine.engine import Engine
 from .engine.fit import fit
 from .engine.predict import predict
 from .engine.progress import track
-from .engine.result import check_model
+from .engine.provenance import check_model
 
 __all__ = ["LeftOut", "loo_kfold", "splits", "why_not_left_out"]
 

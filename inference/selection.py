@@ -24,7 +24,7 @@ from ..user_warnings import numpy_warnings
 from ..validation import Count, Seed, argument_error, check_arguments, check_positive, integer_seed
 from .engine.paper import Paper, papers_of
 from .engine.progress import track
-from .engine.result import check_model
+from .engine.provenance import check_model
 from .left_out import LeftOut, splits, why_not_left_out
 
 __all__ = ["SCALES", "Selection", "select", "why_no_selection"]

@@ -12,7 +12,7 @@ import pytest
 import rich
 import sklearn.datasets
 
-from kernelzoo.inference.engine.compilation import python_mode
+from kernelzoo.inference.engine.evaluation import python_mode
 
 #: Tests that took more than `LONG` CPU seconds, a line each; ``make measure-tests`` writes them.
 LONG_TESTS = Path(__file__).parent / "long.txt"

@@ -21,7 +21,7 @@ from family import assert_mean, assert_z
 from kernelzoo.custom_steps import AlbertChib
 from kernelzoo.custom_steps.multinomial_probit.sweep import MOVES
 from kernelzoo.inference import PAPERS, Algorithm, ExactOutput, Paper, add_paper, identified
-from kernelzoo.inference.engine.compilation import python_mode
+from kernelzoo.inference.engine.evaluation import python_mode
 from kernelzoo.models import Declaration, composite_kernel
 from kernelzoo.models.combinations.sums import RULES
 from kernelzoo.numerics.probit import class_probabilities

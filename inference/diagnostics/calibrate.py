@@ -24,14 +24,14 @@ from ...validation import (
     check_count,
     integer_seed,
 )
-from ..engine.compilation import compiling_with, python_mode
 from ..engine.density import compile_log_likelihood, lacks
 from ..engine.engine import Engine, applicable, variables_drawn
-from ..engine.evaluation import arrays_in
+from ..engine.evaluation import arrays_in, compiling_with, python_mode
 from ..engine.fit import fit
 from ..engine.paper import identified
 from ..engine.progress import quiet_sampler
-from ..engine.result import data_of, draws_to_tree, stamp, term_fingerprints, versions, with_group
+from ..engine.provenance import data_of, term_fingerprints, versions
+from ..engine.result import draws_to_tree, stamp, with_group
 from ..engine.tasks import records
 from .simulation import OWNER, FromPrior, Values, observation, set_observations
 from .uniformity import Band, detectable_bias, detectable_scale

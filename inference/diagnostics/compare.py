@@ -16,18 +16,19 @@ from xarray import Dataset, DataTree
 
 from ...user_warnings import numpy_warnings
 from ...validation import argument_error, check_name, check_names
-from ..engine.convergence import LARGEST_USABLE, convergence_of_chains, is_unreliable, k_hat_of
+from ..engine.convergence import convergence_of_chains
+from ..engine.k_hat import LARGEST_USABLE, is_unreliable, k_hat_of
 from ..engine.moments import pooled
 from ..engine.paper import identified
 from ..engine.predict import predict
-from ..engine.result import (
+from ..engine.provenance import (
     check_fitted,
     check_results,
     data_in,
     differing_data,
     differing_terms,
-    stamp,
 )
+from ..engine.result import stamp
 from .scores import held_out
 
 OWNER = "compare_engines"

@@ -5,7 +5,7 @@ import numpy as np
 from xarray import DataArray, Dataset, DataTree
 
 from ...validation import argument_error, check_positive
-from ..engine.result import check_result
+from ..engine.provenance import check_result
 
 OWNER = "inclusion"
 

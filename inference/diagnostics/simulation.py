@@ -17,7 +17,7 @@ from pytensor.scalar.basic import Cast
 
 from ...models.declaration import Declaration
 from ...validation import argument_error
-from ..engine.compilation import compiling_with, python_mode
+from ..engine.evaluation import compiling_with, python_mode
 
 type Values = dict[str, NDArray]
 

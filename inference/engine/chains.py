@@ -16,9 +16,9 @@ from xarray import DataTree
 
 from ...validation import argument_error
 from .clock import Clock, EndOfTime
-from .compilation import compiling_with, mode_worth, python_mode
 from .convergence import is_monitored, judge_chains
 from .engine import Engine, Run
+from .evaluation import compiling_with, mode_worth, python_mode
 from .moments import EachDraw, MomentsOfChains, moments_of_draws
 from .progress import quiet_sampler, track
 from .result import draws_to_keep, with_group

@@ -31,8 +31,8 @@ from xarray import Dataset, DataTree
 from ...models.declaration import Declaration, source_of
 from ...models.kernels.completed import CompletedRows
 from ...validation import argument_error
-from .convergence import k_hat_of
 from .engine import Run
+from .k_hat import k_hat_of
 from .progress import track
 from .result import with_group
 
@@ -47,10 +47,10 @@ SPREADS = {"probability_sd": "probability", "sd": "mean", "response_sd": "mean"}
 def fit_each_completion(
     fit_one: Callable[[pm.Model, Run], DataTree], model: pm.Model, run: Run
 ) -> DataTree:
-    """Fit a model on each completion of its kernels, if there are any, and pool the results."""
+    """Fit a model on each completion of its kernels, and pool the results."""
     rows, number = source_of(model), number_of_fits(model)
-    if not isinstance(rows, CompletedRows) or not isinstance(model, Declaration):
-        return fit_one(model, run)
+    assert isinstance(rows, CompletedRows)
+    assert isinstance(model, Declaration)
     if run.store is not None:
         raise argument_error("store", "fit", "left out with completed kernels", str(run.store))
     copy, seeds = model.copied(), _seeds(run.random_seed, number)

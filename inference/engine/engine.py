@@ -21,9 +21,9 @@ from xarray import DataTree
 from ...models.declaration import Declaration, source_of
 from ...validation import argument_error, check_arguments, check_name
 from .clock import Clock
-from .compilation import mode_worth
+from .evaluation import mode_worth
 from .progress import ProgressBar, track
-from .result import check_model
+from .provenance import check_model
 
 Kind = Literal["exact", "mcmc", "vb", "point"]
 

@@ -18,10 +18,11 @@ from ...validation import (
     check_names,
     integer_seed,
 )
-from .compilation import compiling_with, python_mode
 from .completions import COMPLETION, POOLED
 from .density import lacks, log_likelihood, log_prior, why_no_log_likelihood
-from .result import check_fitted, with_group
+from .evaluation import compiling_with, python_mode
+from .provenance import check_fitted
+from .result import with_group
 
 type Group = Literal[
     "prior", "prior_predictive", "posterior_predictive", "log_likelihood", "log_prior"

@@ -16,6 +16,8 @@ import pymc as pm
 from threadpoolctl import threadpool_limits
 from xarray import DataTree
 
+from ...models.declaration import source_of
+from ...models.kernels.completed import CompletedRows
 from ...user_warnings import numpy_warnings, warn_user
 from ...validation import (
     Count,
@@ -28,16 +30,16 @@ from ...validation import (
     integer_seed,
 )
 from .clock import Clock, interruptible
-from .compilation import (
+from .completions import fit_each_completion
+from .density import log_likelihood as log_likelihood_of
+from .density import why_no_log_likelihood
+from .engine import Engine, Run, applicable, engines_for, variables_drawn
+from .evaluation import (
     check_compile_kwargs,
     compiling_with,
     python_mode,
 )
-from .completions import fit_each_completion
-from .convergence import is_unreliable, k_hat_of, warn_of_poor_approximation
-from .density import log_likelihood as log_likelihood_of
-from .density import why_no_log_likelihood
-from .engine import Engine, Run, applicable, engines_for, variables_drawn
+from .k_hat import is_unreliable, k_hat_of, warn_of_poor_approximation
 from .progress import can_show
 from .result import stamp, with_group
 from .store import check_store, finish_store
@@ -189,7 +191,10 @@ def fit(
     )
     _check_sampler_options(sampler_options, engine, model)
     fit_one = partial(_fit_one, engine=engine, blas_threads=blas_threads)
-    result = fit_each_completion(fit_one, model, run)
+    if isinstance(source_of(model), CompletedRows):
+        result = fit_each_completion(fit_one, model, run)
+    else:
+        result = fit_one(model, run)
     if engine.kind == "vb" and is_unreliable(k_hat := k_hat_of(result)):
         samplers = [each.name for each in engines_for(model) if each.kind in ("exact", "mcmc")]
         warn_of_poor_approximation(engine.name, k_hat, samplers)

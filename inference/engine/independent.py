@@ -11,11 +11,10 @@ from pymc.util import is_transformed_name
 from scipy.linalg import cholesky
 from xarray import Dataset, DataTree
 
-from .compilation import python_mode
-from .convergence import pareto_k
 from .density import compile_densities, density_dataset
 from .engine import Run, coordinates
-from .evaluation import compile_deterministics
+from .evaluation import compile_deterministics, python_mode
+from .k_hat import pareto_k
 from .moments import RunningMoments, finite_moments, moments_dataset
 from .outputs import Moments
 from .result import draws_to_tree, with_group

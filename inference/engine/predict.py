@@ -23,7 +23,8 @@ from .completions import predict_each_completion
 from .moments import RunningMoments, pooled
 from .paper import PAPERS, papers_of
 from .progress import track
-from .result import check_fitted, check_model, with_group
+from .provenance import check_fitted, check_model
+from .result import with_group
 from .store import check_store
 
 # Largest block of functions held at once, in numbers (64 MB).

@@ -15,13 +15,12 @@ from ...user_warnings import numpy_warnings
 from ...validation import Count, CountOrZero, Positive, check_arguments
 from .chains import chains_in_turn
 from .clock import Clock, stopped_by_ctrl_c
-from .compilation import compiling_with, python_mode
 from .completions import number_of_fits
 from .engine import Engine, Kind, Run, checked_model, engines_for
+from .evaluation import compiling_with, python_mode
 from .mcmc import Gibbs
 from .outputs import ExactOutput, VariationalOutput
-from .paper import PaperEngine
-from .paper_engines import BY_GRADIENTS
+from .paper import BY_GRADIENTS, PaperEngine
 from .progress import track
 from .tables import EngineTable, small_only, span
 

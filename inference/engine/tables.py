@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from .engine import Engine, coordinates, every_engine
-from .result import check_model
+from .provenance import check_model
 
 
 @dataclass(frozen=True, repr=False)

@@ -25,7 +25,7 @@ from ..engine.predict import (
     compared_rows,
     stack_of_new_objects,
 )
-from ..engine.result import equal_but_for_rounding
+from ..engine.provenance import equal_but_for_rounding
 
 
 class _Draws(NamedTuple):

@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from xarray import Dataset, DataTree
 
 from ...validation import argument_error
-from ..engine.result import check_result
+from ..engine.provenance import check_result
 from .house_style import GREY, PALETTE, open_frame
 
 #: Title and axis label of an engine's objective, by its name in the group ``trajectory``.

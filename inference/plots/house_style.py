@@ -6,8 +6,8 @@ from matplotlib.axes import Axes
 from xarray import DataTree
 
 from ...validation import argument_error
-from ..engine.convergence import is_unreliable, k_hat_of
-from ..engine.result import check_results
+from ..engine.k_hat import is_unreliable, k_hat_of
+from ..engine.provenance import check_results
 
 #: Okabe and Ito's colour-blind safe palette, without yellow, which is unreadable on white.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")

@@ -19,7 +19,7 @@ from ...validation import (
     check_unmasked,
 )
 from ..engine.predict import predict
-from ..engine.result import check_result
+from ..engine.provenance import check_result
 from .house_style import MARKERS, PALETTE, cycle
 
 OWNER = "plot_decision_regions"

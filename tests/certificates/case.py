@@ -19,7 +19,7 @@ from xarray import DataTree
 from kernelzoo.inference import Engine, fit, identified
 from kernelzoo.inference.engine import quiet_sampler
 from kernelzoo.inference.engine.engine import variables_drawn
-from kernelzoo.inference.engine.result import term_fingerprints, versions
+from kernelzoo.inference.engine.provenance import term_fingerprints, versions
 
 from .cells import Cell, problem_of, references, with_reference
 

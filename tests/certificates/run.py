@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from kernelzoo.inference import Engine
-from kernelzoo.inference.engine.result import term_fingerprints, versions
+from kernelzoo.inference.engine.provenance import term_fingerprints, versions
 
 from .case import Case, NotRunError, UnfinishedError, fingerprint, reference
 from .cells import (

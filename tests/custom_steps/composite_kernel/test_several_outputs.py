@@ -8,7 +8,7 @@ from scipy import stats
 from family import assert_z
 from kernelzoo.custom_steps.composite_kernel import steps, sweep
 from kernelzoo.custom_steps.composite_kernel.steps import CompositeKernelGibbs
-from kernelzoo.inference.engine.compilation import compiling_with, python_mode
+from kernelzoo.inference.engine.evaluation import compiling_with, python_mode
 from kernelzoo.models.combinations.sums import Binary, DirichletWeights
 from kernelzoo.models.composite_kernel import CompositeKernelRegression
 from kernelzoo.models.kernels import as_stack

@@ -14,8 +14,8 @@ from scipy import stats
 
 import kernelzoo as kz
 from kernelzoo.inference.engine import density, evaluation
-from kernelzoo.inference.engine.compilation import python_mode
 from kernelzoo.inference.engine.density import log_density, log_likelihood
+from kernelzoo.inference.engine.evaluation import python_mode
 
 
 def test_potentials_are_counted():

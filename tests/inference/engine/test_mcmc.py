@@ -11,11 +11,11 @@ from xarray import DataTree
 import kernelzoo as kz
 from kernelzoo.inference.engine import convergence
 from kernelzoo.inference.engine.convergence import (
-    convergence_of_ascent,
     convergence_of_chains,
     convergence_of_noisy_ascent,
     convergence_of_particles,
 )
+from kernelzoo.inference.engine.k_hat import convergence_of_ascent
 from kernelzoo.inference.engine.moments import moments_of_draws, rhat_of_moments
 
 

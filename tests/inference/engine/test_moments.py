@@ -12,8 +12,8 @@ from pytensor.tensor.variable import TensorConstant
 
 import kernelzoo as kz
 from kernelzoo.inference.engine import evaluation, independent, moments
-from kernelzoo.inference.engine.compilation import python_mode
 from kernelzoo.inference.engine.engine import Run
+from kernelzoo.inference.engine.evaluation import python_mode
 from kernelzoo.inference.engine.moments import RunningMoments, pooled
 from kernelzoo.models.declaration import Declaration
 

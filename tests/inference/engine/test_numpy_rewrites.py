@@ -5,7 +5,7 @@ import pytensor
 import pytensor.tensor as pt
 from scipy.special import expit
 
-from kernelzoo.inference.engine.compilation import python_mode
+from kernelzoo.inference.engine.evaluation import python_mode
 
 
 def names_of(function):

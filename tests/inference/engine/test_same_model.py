@@ -9,8 +9,8 @@ import xarray as xr
 from pymc.backends.arviz import find_constants
 
 import kernelzoo as kz
-from kernelzoo.inference.engine.compilation import python_mode
-from kernelzoo.inference.engine.result import (
+from kernelzoo.inference.engine.evaluation import python_mode
+from kernelzoo.inference.engine.provenance import (
     constants_of,
     data_of,
     differing_data,

@@ -12,8 +12,7 @@ import pytest
 import kernelzoo as kz
 from kernelzoo import custom_steps
 from kernelzoo.inference.engine.engine import Engine
-from kernelzoo.inference.engine.paper import PAPERS, Algorithm, Paper, PaperEngine
-from kernelzoo.inference.engine.paper_engines import BY_GRADIENTS
+from kernelzoo.inference.engine.paper import BY_GRADIENTS, PAPERS, Algorithm, Paper, PaperEngine
 from kernelzoo.validation import Count, CountOrZero
 
 ENGINES = Engine.registry.values()

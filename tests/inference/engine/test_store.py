@@ -15,7 +15,7 @@ from pymc.backends.base import _choose_chains
 
 import kernelzoo as kz
 from kernelzoo.inference.engine import independent
-from kernelzoo.inference.engine.result import check_fitted
+from kernelzoo.inference.engine.provenance import check_fitted
 from kernelzoo.inference.engine.store import COUNTS, Store
 from kernelzoo.inference.kernel_completion import exact as wishart_completion
 

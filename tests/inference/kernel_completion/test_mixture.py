@@ -11,7 +11,7 @@ from scipy import stats
 import kernelzoo as kz
 from family import assert_z
 from kernelzoo.custom_steps.kernel_completion.tanner_wong import TannerWongPosterior
-from kernelzoo.inference.engine.compilation import python_mode
+from kernelzoo.inference.engine.evaluation import python_mode
 
 # Of each kernel another number, so that the mixture's weights are not alpha alone.
 ETAS = [9.5, 14.0]

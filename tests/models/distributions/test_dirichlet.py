@@ -9,7 +9,7 @@ from pymc.logprob.transforms import SimplexTransform
 from pymc.logprob.utils import ParameterValueError
 from scipy import stats
 
-from kernelzoo.inference.engine.compilation import python_mode
+from kernelzoo.inference.engine.evaluation import python_mode
 from kernelzoo.models.distributions.dirichlet import Dirichlet, Simplex
 
 MODE = python_mode()

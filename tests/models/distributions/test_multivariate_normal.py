@@ -5,7 +5,7 @@ import pymc as pm
 import pytest
 from scipy import stats
 
-from kernelzoo.inference.engine.compilation import python_mode
+from kernelzoo.inference.engine.evaluation import python_mode
 from kernelzoo.models.distributions.multivariate_normal import MultivariateNormal
 
 MODE = python_mode()

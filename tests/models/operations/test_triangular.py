@@ -7,7 +7,7 @@ import pytest
 from pytensor.compile.mode import get_mode
 from scipy.linalg import solve_triangular
 
-from kernelzoo.inference.engine.compilation import python_mode
+from kernelzoo.inference.engine.evaluation import python_mode
 from kernelzoo.models.distributions.positive_definite import packed, unpacked
 from kernelzoo.models.operations.arrays import cholesky_or_nan, log_det, solve_lower
 

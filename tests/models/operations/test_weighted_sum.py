@@ -5,7 +5,7 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 
-from kernelzoo.inference.engine.compilation import python_mode
+from kernelzoo.inference.engine.evaluation import python_mode
 from kernelzoo.models.operations.arrays import weighted_sum
 
 rng = np.random.default_rng(0)
