@@ -11,7 +11,6 @@ argument is invalid. All messages have one form:
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from difflib import get_close_matches
-from enum import Enum
 from numbers import Number, Real
 from types import NoneType, UnionType
 from typing import (
@@ -121,7 +120,7 @@ def check_arguments(
         raise argument_error(
             name,
             owner or function.__qualname__.removesuffix(".__init__").rpartition(".")[2],
-            " or ".join(rule.requirement for rule in rules if rule and rule.requirement),
+            " or ".join(rule.requirement for rule in rules if rule),
             repr(given[name]) + (f" (the nearest is {near[0]!r})" if near else ""),
         )
 
@@ -147,10 +146,8 @@ def _rule(hint: Any) -> Rule | None:
     if hint is NoneType:
         return Rule("None", lambda value: value is None)
     if choices := _choices(hint):
-        # Members of an Enum are placeholders of defaults, which nobody writes.
-        words = [repr(choice) for choice in choices if not isinstance(choice, Enum)]
         return Rule(
-            f"one of {', '.join(words)}" if words else "",
+            f"one of {', '.join(map(repr, choices))}",
             lambda value: any(isinstance(value, type(c)) and value == c for c in choices),
         )
     return next((extra for extra in get_args(hint) if isinstance(extra, Rule)), None)

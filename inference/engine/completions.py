@@ -36,7 +36,7 @@ from .k_hat import k_hat_of
 from .progress import track
 from .result import with_group
 
-#: Why a result of several completions has no log likelihood and no other group of one model.
+#: Why a result of several completions has no group of one model.
 POOLED = "the draws are pooled over completions of the kernels"
 CHAIN = "chain"
 COMPLETION = "completion"
@@ -73,8 +73,6 @@ def fit_each_completion(
         "completed_kernels": rows.key,
         "completion_seeds": json.dumps(seeds[: len(results)]),
     }
-    if number > 1:
-        pooled.attrs["no_log_likelihood"] = POOLED
     if len(results) < number:
         note = f"{len(results)} of {number} completions were fitted before the end."
         pooled.attrs |= {"converged": "no", "note": note}

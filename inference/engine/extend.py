@@ -54,8 +54,7 @@ def extend(
         the observed variables, without data. ``posterior_predictive``: new observations of the
         training objects, one for each draw. ``log_likelihood``: log p of each observation at each
         draw. ``log_prior``: log density of each free variable given its parents at each draw,
-        without Jacobians. Default: all that can be made and that the result lacks; the attribute
-        ``no_<group>`` says why another one cannot be made.
+        without Jacobians. Default: all that can be made and that the result lacks.
     draws : int, default=500
         Draws of the prior. The other groups have one entry for each draw of the posterior.
     random_seed : int, SeedSequence or Generator, optional
@@ -124,23 +123,20 @@ def extend(
         got = f"one with {', '.join(doubled)} (result.drop_nodes({doubled}) leaves them out)"
         raise argument_error("result", "extend", "a result without the groups to be added", got)
 
+    posterior = result["posterior"].to_dataset() if "posterior" in present else Dataset()
     made: dict[str, Dataset] = {}
     with compiling_with(python_mode()), numpy_warnings():
         if of_prior := {"prior", "prior_predictive"}.intersection(wanted):
-            made |= _prior(model, result, of_prior, draws, seed)
+            made |= _prior(model, posterior, of_prior, draws, seed)
         if "posterior_predictive" in wanted:
-            made["posterior_predictive"] = _posterior_predictive(model, result, seed, progressbar)
+            made |= _posterior_predictive(model, posterior, seed, progressbar)
         for group, density in (("log_likelihood", log_likelihood), ("log_prior", log_prior)):
             if group in wanted:
-                made[group] = density(model, result["posterior"].to_dataset())
+                made[group] = density(model, posterior)
     # A copy of the tree, which shares its arrays with the caller's.
     tree = result.copy()
     for name, dataset in made.items():
         with_group(tree, name, dataset)
-    for group, reason in reasons.items():
-        tree.attrs.pop(f"no_{group}", None)
-        if reason:
-            tree.attrs[f"no_{group}"] = reason
     return tree
 
 
@@ -175,25 +171,23 @@ def _parents(model: pm.Model) -> set[str]:
 
 
 def _prior(
-    model: pm.Model, result: DataTree, groups: Collection[str], draws: int, seed: int
+    model: pm.Model, posterior: Dataset, groups: Collection[str], draws: int, seed: int
 ) -> dict[str, Dataset]:
     """Draws of the prior of the variables that the result has, and of observations."""
-    has = result["posterior"].data_vars if "posterior" in result.children else ()
     variables = [*model.free_RVs, *model.deterministics] if "prior" in groups else []
-    names = [v.name for v in variables if v.name in has]
+    names = [v.name for v in variables if v.name in posterior]
     if "prior_predictive" in groups:
         names += [rv.name for rv in model.observed_RVs]
     tree = pm.sample_prior_predictive(
         draws, model=model, var_names=names, random_seed=np.random.default_rng([seed, 0])
     )
-    return {group: _recorded(tree[group].to_dataset(), seed) for group in groups}
+    return {group: tree[group].to_dataset().assign_attrs(random_seed=seed) for group in groups}
 
 
 def _posterior_predictive(
-    model: pm.Model, result: DataTree, seed: int, progressbar: bool
-) -> Dataset:
+    model: pm.Model, posterior: Dataset, seed: int, progressbar: bool
+) -> dict[str, Dataset]:
     """Draws of the observed variables, one for each draw of the posterior."""
-    posterior = result["posterior"].to_dataset()
     drawn = [str(rv.name) for rv in model.free_RVs if rv.name in posterior]
     # PyMC warns of variables whose parents have no draws unless they are named as frozen.
     tree = pm.sample_posterior_predictive(
@@ -204,9 +198,5 @@ def _posterior_predictive(
         random_seed=np.random.default_rng([seed, 1]),
         progressbar=progressbar,
     )
-    return _recorded(tree["posterior_predictive"].to_dataset(), seed)
-
-
-def _recorded(group: Dataset, seed: int) -> Dataset:
-    group.attrs["random_seed"] = seed
-    return group
+    group = "posterior_predictive"
+    return {group: tree[group].to_dataset().assign_attrs(random_seed=seed)}

@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import partial
@@ -97,8 +98,8 @@ def fit(
         a kill has ended. Chains run on this machine, not on a Dask cluster.
     log_likelihood : bool, default=True
         Add the group ``log_likelihood``, which ``az.loo`` needs, when the draws of all free
-        variables are kept in memory and observations are independent given the variables; the
-        attribute ``no_log_likelihood`` says why it is missing.
+        variables are kept in memory and observations are independent given the variables.
+        ``kz.extend(model, result, "log_likelihood")`` says why it is missing.
     max_seconds : float, optional
         End the engine after this time, compilation included, and keep its draws or its last
         iteration; log densities are computed afterwards, and compilation is not interrupted.
@@ -214,13 +215,9 @@ def _check_sampler_options(options: Mapping[str, Any], engine: Engine, model: pm
 
 def _fit_one(model: pm.Model, run: Run, engine: Engine, blas_threads: int | None) -> DataTree:
     """Run an engine on a model, and add the log likelihood if `run` asks for it."""
-    if not run.log_likelihood:
-        missing: str | None = "not asked for"
-    elif run.store is not None:
-        missing = "the draws are in a store; kz.extend reads them"
-    else:
-        missing = why_no_log_likelihood(model, engine.kind, run.kept(model))
-    run = replace(run, log_likelihood=missing is None)
+    wanted = run.log_likelihood and run.store is None
+    if wanted and why_no_log_likelihood(model, engine.kind, run.kept(model)):
+        wanted = False
     begun = time.perf_counter()
     with (
         interruptible(engine.name, run.clock),
@@ -228,17 +225,18 @@ def _fit_one(model: pm.Model, run: Run, engine: Engine, blas_threads: int | None
         numpy_warnings(),
         compiling_with(run.mode or python_mode()),
     ):
-        tree = engine.run(model, run)
+        tree = engine.run(model, replace(run, log_likelihood=wanted))
     seconds = time.perf_counter() - begun
     if run.clock.ended:
         by = f"was ended by max_seconds={run.clock.seconds:g}"
         _mark_as_ended(tree, f"{engine.name} {by}", "max_seconds")
     elif run.clock.pressed:
         _mark_as_ended(tree, f"{engine.name} was interrupted", "interrupt")
-    if missing is None and "log_likelihood" not in tree.children:
-        missing = _add_log_likelihood(tree, model)
-    if missing:
-        tree.attrs["no_log_likelihood"] = missing
+    if wanted and "log_likelihood" not in tree.children:
+        # Ctrl-C in its evaluation keeps the fit.
+        with suppress(KeyboardInterrupt), numpy_warnings():
+            found = log_likelihood_of(model, tree["posterior"].to_dataset())
+            with_group(tree, "log_likelihood", found)
     result = stamp(
         tree,
         model,
@@ -251,17 +249,6 @@ def _fit_one(model: pm.Model, run: Run, engine: Engine, blas_threads: int | None
     if run.store is not None:
         finish_store(run.store, result.attrs)
     return result
-
-
-def _add_log_likelihood(tree: DataTree, model: pm.Model) -> str | None:
-    """Add the group ``log_likelihood``; return why it is missing if Ctrl-C ended its evaluation."""
-    try:
-        with interruptible("The log likelihood", Clock()), numpy_warnings():
-            found = log_likelihood_of(model, tree["posterior"].to_dataset())
-    except KeyboardInterrupt:
-        return "its evaluation was interrupted; pm.compute_log_likelihood repeats it"
-    with_group(tree, "log_likelihood", found)
-    return None
 
 
 def _mark_as_ended(tree: DataTree, what: str, by: str) -> None:

@@ -121,11 +121,6 @@ class NUTS(Engine):
             # PyTensor then keeps two loops, because one would take too many arguments.
             warnings.filterwarnings("ignore", "Loop fusion failed")
             tree = run_chains(model, run, callbacks=own, nuts_sampler=self.backend, nuts=options)
-        if self.backend == "numpyro":
-            import jax
-
-            (device,) = jax.numpy.zeros(()).devices()
-            tree.attrs["device"] = device.device_kind
         return tree
 
 

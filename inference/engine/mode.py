@@ -124,7 +124,12 @@ def compile_objective(
 
 
 def search_by_gradients(
-    model: pm.Model, run: Run, *, space: Space = "constrained", max_iterations: Count = 5000
+    model: pm.Model,
+    run: Run,
+    *,
+    space: Space = "constrained",
+    max_iterations: Count = 5000,
+    method: Literal["gradient"] = "gradient",
 ) -> ModeOutput:
     """Search for the mode by L-BFGS; `MAP` explains the settings."""
     mode = find_mode(model, run, space, max_iterations)

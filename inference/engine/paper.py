@@ -8,9 +8,8 @@ Gibbs, whose output is step methods, is in `mcmc`.
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
-from enum import Enum
-from typing import Any, ClassVar, Final, Literal, override
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, override
 
 import numpy as np
 import pymc as pm
@@ -159,8 +158,8 @@ def papers_of(model_type: type[pm.Model]) -> list[Paper]:
 class PaperEngine[Output](Engine):
     """An engine that calls a function of the model's paper, or of its nearest ancestor's.
 
-    The fields of a subclass are the settings of all papers. A setting that keeps its field's
-    default takes that of the paper's function.
+    The fields of a subclass are the settings of all papers. A setting that is None takes the
+    default of the paper's function.
     """
 
     @classmethod
@@ -174,15 +173,10 @@ class PaperEngine[Output](Engine):
         return f"{type(self).__name__}({arguments})"
 
     @property
-    def given(self) -> dict[str, Any]:
-        """Settings for the paper's function: those that do not keep their field's default."""
-        values = {f.name: (getattr(self, f.name), f.default) for f in fields(self)}
-        return {name: value for name, (value, default) in values.items() if value is not default}
-
-    @property
     @override
     def settings(self) -> dict[str, Any]:
-        return self.given
+        """Settings for the paper's function: those that are not None."""
+        return {name: value for name, value in super().settings.items() if value is not None}
 
     def verdicts(self, model: pm.Model) -> list[tuple[Algorithm[Output], str | None]]:
         """Algorithms for the model, most specific first, each with the reason why not, or None."""
@@ -216,14 +210,14 @@ class PaperEngine[Output](Engine):
         """Call the paper's function for the model; ValueError for settings it does not take."""
         verdicts, owner = self.verdicts(model), f"{self.name} on {type(model).__name__}"
         algorithm = next(each for each, reason in verdicts if reason is None)
-        for setting in self.given:
+        for setting in self.settings:
             for passed, reason in verdicts:
                 if reason and setting in passed.settings and setting not in algorithm.settings:
                     raise setting_of_no_use(setting, owner, reason)
             check_name(setting, algorithm.settings, "settings", owner)
-        check_arguments(algorithm.function, self.given, owner)
+        check_arguments(algorithm.function, self.settings, owner)
         with run.clock.explained(f"for {self.name} to end: it keeps no part of a result here"):
-            return algorithm.function(model, run, **self.given)
+            return algorithm.function(model, run, **self.settings)
 
 
 class Exact(PaperEngine[ExactOutput]):
@@ -333,18 +327,6 @@ class VB(PaperEngine[VariationalOutput]):
         return tree
 
 
-class Default(Enum):
-    """Placeholder for the model's default where None is a value."""
-
-    DEFAULT = "the model's default"
-
-    def __repr__(self) -> str:
-        return self.name
-
-
-DEFAULT: Final = Default.DEFAULT
-
-
 @dataclass(frozen=True, kw_only=True, repr=False)
 class EM(PaperEngine[PointOutput]):
     """Expectation-maximisation by the paper's closed-form updates.
@@ -355,9 +337,9 @@ class EM(PaperEngine[PointOutput]):
 
     Parameters
     ----------
-    max_iterations : int or None, optional
+    max_iterations : int or "limit", optional
         Largest number of iterations; `WishartCompletion` and `WishartKernelMixture` do exactly so
-        many, each an E- and an M-step. There None computes the limit, which exists when
+        many, each an E- and an M-step. There "limit" computes the limit, which exists when
         eta > n + 1. A mixture's matched eta is larger than n + 1 when all eta_k are at least n + 1
         and at least two kernels have positive weights. The papers stop after 100 iterations, often
         far from the limit. Default: 100; 2,000 for `MutualKernelCompletion`.
@@ -390,7 +372,7 @@ class EM(PaperEngine[PointOutput]):
     kind: ClassVar[Kind] = "point"
     limits: ClassVar[str] = "no uncertainty"
 
-    max_iterations: Count | Literal[Default.DEFAULT] | None = DEFAULT
+    max_iterations: Count | Literal["limit"] | None = None
     start: Literal["mean", "zero"] | None = None
     tolerance: Positive | None = None
     memory: CountOrZero | None = None
@@ -462,16 +444,6 @@ class MAP(PaperEngine[ModeOutput]):
     tolerance: Positive | None = None
     starts: Count | None = None
     space: Space | None = None
-
-    @property
-    @override
-    def given(self) -> dict[str, Any]:
-        return {name: value for name, value in super().given.items() if name != "method"}
-
-    @property
-    @override
-    def settings(self) -> dict[str, Any]:
-        return self.given | {"method": self.method}
 
     @override
     def verdicts(self, model: pm.Model) -> list[tuple[Algorithm[ModeOutput], str | None]]:

@@ -148,7 +148,8 @@ class Store:
             got = f"{str(self._path)!r}, where another process has begun a store meanwhile"
             raise argument_error("store", "fit", "a path where nothing is yet", got) from error
         tree = with_group(draws_to_tree(self._model, {}), POSTERIOR, self._labels)
-        tree.to_netcdf(self._path / MODEL)
+        # HDF5 itself would end the process on a full disk.
+        (self._path / MODEL).write_bytes(tree.to_netcdf())
         finish_store(self._path, stamp(tree, self._model, converged="no", note=UNFINISHED).attrs)
         self._allocate(self._path / COUNTS, np.int64, self.counts.shape)
         for name in self._names:

@@ -21,6 +21,7 @@ setting, c = r and K22.1 grows by (r - n1)/r Theta22.1 in each iteration without
 """
 
 from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -56,7 +57,7 @@ def completion_by_em(
     model: WishartCompletion | WishartKernelMixture,
     run: Run,
     *,
-    max_iterations: Count | None = 100,
+    max_iterations: Count | Literal["limit"] = 100,
     tolerance: Positive = 1e-6,
 ) -> PointOutput:
     """Compute the point after any number of iterations, in O(n^3); `EM` explains the settings.
@@ -69,11 +70,11 @@ def completion_by_em(
         # Rounding must not decide whether the limit exists.
         given = replace(given, eta=n + 1.0)
     endless = given.eta <= n + 1
-    if max_iterations is None and endless:
+    if max_iterations == "limit" and endless:
         owner, rule = f"EM on {type(model).__name__}", f"a number: {_no_fixed_point(given)}"
-        raise argument_error("max_iterations", owner, rule, "None, which is the limit")
+        raise argument_error("max_iterations", owner, rule, "'limit'")
     spectrum = Spectrum.of(given.theta, given.K11)
-    t = np.inf if max_iterations is None else float(max_iterations)
+    t = np.inf if max_iterations == "limit" else float(max_iterations)
     size, n1 = _size(given, t), given.n_train
     total = given.K11 + given.theta[:n1, :n1]
     K22_1 = (given.r - n1) * size * spectrum.theta22_1
@@ -85,7 +86,7 @@ def completion_by_em(
         "K22_1": K22_1,
         "K22": K22_1 + spectrum.K22_explained,
     }
-    iterations = np.array([np.inf]) if max_iterations is None else np.arange(1.0, t + 1)
+    iterations = np.array([np.inf]) if np.isinf(t) else np.arange(1.0, t + 1)
     objective = _objective(given, spectrum, total, _size(given, iterations))
     if endless:
         note = (
@@ -97,7 +98,7 @@ def completion_by_em(
         return PointOutput(values, objective, "yes")
     note = (
         f"After {max_iterations} iterations the point is {gap:.1e} from its limit, relative to the "
-        "limit's norm: use max_iterations=None for the limit."
+        "limit's norm: max_iterations='limit' computes the limit."
     )
     return PointOutput(values, objective, "no", note)
 

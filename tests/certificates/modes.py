@@ -126,7 +126,7 @@ def _(model: Any) -> tuple[Sequence[Any], Any, str, dict[str, Any]]:
     # The density of the blocks is that of Sigma times |Sigma11|^n2; that of Sigma^-1 has
     # |Sigma|^(n+1) more.
     density = density + (n1 + n2 + 1) * sum(log_dets) - n2 * log_dets[0]
-    return rvs, density, "density of K11 and the inverse of Sigma", {"max_iterations": None}
+    return rvs, density, "density of K11 and the inverse of Sigma", {"max_iterations": "limit"}
 
 
 @searched_by_em.register

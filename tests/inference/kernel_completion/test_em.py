@@ -77,7 +77,7 @@ def test_objective_never_falls(eta):
 def test_declaration_is_stationary_at_the_limit():
     """With K21 and K22.1 integrated out, and Sigma's density taken over Sigma^-1, as EM does."""
     model = model_of()
-    answer = completion_by_em(model, RUN, max_iterations=None)
+    answer = completion_by_em(model, RUN, max_iterations="limit")
     assert answer.converged == "yes"
     names = ("Sigma11", "Sigma22_1", "B")
     rvs = [model[name] for name in names]
@@ -104,7 +104,7 @@ def test_declaration_is_stationary_at_the_limit():
 def test_limit_and_what_the_result_says_on_the_way():
     model = model_of()
     theta22_1 = Spectrum.of(model.theta, model.K11_values).theta22_1
-    limit = completion_by_em(model, RUN, max_iterations=None)
+    limit = completion_by_em(model, RUN, max_iterations="limit")
     scale = (model.r - model.n_train) / (model.eta - len(model.theta) - 1)
     np.testing.assert_allclose(limit.values["K22_1"], scale * theta22_1)
     far = completion_by_em(model, RUN, max_iterations=400)
@@ -112,7 +112,7 @@ def test_limit_and_what_the_result_says_on_the_way():
     np.testing.assert_allclose(far.objective[-1], limit.objective[-1])
     near = completion_by_em(model, RUN, max_iterations=4)
     assert near.converged == "no"
-    assert "use max_iterations=None for the limit" in near.note
+    assert "max_iterations='limit' computes the limit" in near.note
 
 
 def test_linear_growth_in_the_papers_setting():
@@ -133,7 +133,7 @@ def test_linear_growth_in_the_papers_setting():
     ("settings", "message"),
     [
         ({"max_iterations": 0}, "'max_iterations' argument"),
-        ({"max_iterations": None}, "grows linearly"),
+        ({"max_iterations": "limit"}, "grows linearly"),
         ({"tolerance": 0.0}, "'tolerance' argument"),
         ({"start": "mean"}, "EM on WishartCompletion must be one of .* Got 'start'"),
     ],

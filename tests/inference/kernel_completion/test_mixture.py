@@ -153,7 +153,7 @@ def test_rounding_does_not_decide_whether_em_has_a_limit():
         run = kz.fit(model, kz.EM(max_iterations=5), progressbar=False)
         assert run.attrs["converged"] == "no fixed point"
         with pytest.raises(ValueError, match="no fixed point"):
-            kz.fit(model, kz.EM(max_iterations=None), progressbar=False)
+            kz.fit(model, kz.EM(max_iterations="limit"), progressbar=False)
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ def test_a_missing_limit_names_the_model():
     with pytest.raises(
         ValueError, match=r"argument of EM on WishartKernelMixture .*grows linearly"
     ):
-        kz.fit(one, kz.EM(max_iterations=None), progressbar=False)
+        kz.fit(one, kz.EM(max_iterations="limit"), progressbar=False)
 
 
 @pytest.mark.parametrize("engine", [kz.EM(memory=1), kz.VB(starts=1), kz.Gibbs(moves=1)])
