@@ -12,6 +12,7 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 from pymc.sampling.parallel import _cpu_count, _initialize_multiprocessing_context
+from pytensor.compile.mode import get_mode
 from xarray import DataTree
 
 from ...validation import argument_error
@@ -37,6 +38,10 @@ def run_chains(model: pm.Model, run: Run, *, callbacks: bool = True, **options: 
     user = dict(run.sampler_options)
     if run.chain is not None and isinstance(user.get("initvals"), list | tuple):
         user["initvals"] = [user["initvals"][run.chain]]
+    # The graph of the recorded variables is evaluated once per draw.
+    mode = mode_worth(run.chains * (run.tune + run.draws))
+    if "compile_kwargs" in user:
+        mode = get_mode(user["compile_kwargs"].get("mode", mode))
     kept, streamed = run.kept(model), run.streamed(model)
     recorded = kept if callbacks else [*dict.fromkeys([*kept, *streamed])]
     moments = MomentsOfChains(streamed) if streamed and callbacks else None
@@ -65,8 +70,7 @@ def run_chains(model: pm.Model, run: Run, *, callbacks: bool = True, **options: 
         options["callback"] = lambda trace, draw: [each(trace=trace, draw=draw) for each in called]
     with (
         model,
-        # The graph of the recorded variables is evaluated once per draw.
-        compiling_with(run.mode or mode_worth(run.chains * (run.tune + run.draws))),
+        compiling_with(mode),
         run.clock.explained("for at least one draw after tuning: raise it, or lower tune"),
     ):
         tree = pm.sample(
@@ -76,9 +80,8 @@ def run_chains(model: pm.Model, run: Run, *, callbacks: bool = True, **options: 
             cores=run.cores,
             random_seed=run.random_seed if run.chain is None else _generator(run, run.chain),
             progressbar=run.progressbar,
-            compile_kwargs=run.compile_kwargs(inf),
             **options,
-            **user,
+            **{"compile_kwargs": {"mode": mode_worth(inf)}} | user,
         )
     if store is not None:
         with_group(tree, "posterior", store.dataset())
@@ -143,7 +146,7 @@ def make_lean(tree: DataTree, model: pm.Model, run: Run) -> None:
     """Drop the draws that the run does not keep; add the moments of the streamed variables."""
     posterior = tree["posterior"].to_dataset()
     if streamed := run.streamed(model):
-        with_group(tree, "moments", moments_of_draws(model, posterior[streamed]))
+        with_group(tree, "moments", moments_of_draws(posterior[streamed]))
     if dropped := set(posterior.data_vars) - set(run.kept(model)):
         with_group(tree, "posterior", posterior.drop_vars(dropped))
 
@@ -193,7 +196,7 @@ def sample_on_workers(engine: Engine, model: pm.Model, run: Run) -> DataTree:
 def _sample_chain(engine: Engine, model: pm.Model, run: Run, seconds: float, number: int) -> Record:
     """Sample the chain with a given number, and end it after `seconds`."""
     run = replace(run, chain=number, cores=1, progressbar=False, clock=Clock(seconds))
-    with quiet_sampler(), compiling_with(run.mode or python_mode()):
+    with quiet_sampler(), compiling_with(python_mode()):
         tree = engine.run(model, run)
     return {"tree": tree, "ended": run.clock.ended}
 

@@ -15,13 +15,11 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 import pymc as pm
-from pytensor.compile.mode import Mode
 from xarray import DataTree
 
 from ...models.declaration import Declaration, source_of
-from ...validation import argument_error, check_arguments, check_name
+from ...validation import check_arguments, check_name
 from .clock import Clock
-from .evaluation import mode_worth
 from .progress import ProgressBar, track
 from .provenance import check_model
 
@@ -49,7 +47,6 @@ class Run:
     moments: tuple[str, ...] | None = None
     store: Path | None = None
     sampler_options: Mapping[str, Any] = field(default_factory=dict)
-    mode: Mode | None = None
     clock: Clock = field(default_factory=Clock)
     log_likelihood: bool = False
     #: The only one of the chains to sample; None for all.
@@ -76,17 +73,9 @@ class Run:
             return list(self.moments)
         return list(getattr(model, "streamed", ()))
 
-    def compile_kwargs(self, evaluations: float) -> dict[str, Any]:
-        """PyMC's ``compile_kwargs`` for a density, by its number of evaluations."""
-        return {"mode": self.mode or mode_worth(evaluations)}
-
     @contextmanager
     def track(
-        self,
-        total: int | None,
-        description: str,
-        *,
-        usual: int | None = None,
+        self, total: int | None, description: str, *, usual: int | None = None
     ) -> Iterator[ProgressBar]:
         """Progress bar whose `advance` raises `OutOfTime` when the time of the fit is over.
 
@@ -179,8 +168,6 @@ def as_engine(engine: str | Engine, owner: str = "fit") -> Engine:
     if isinstance(engine, type) and issubclass(engine, Engine):
         return engine()
     name = str(engine).lower()
-    if name in ("hmc", "mcmc"):
-        raise argument_error("engine", owner, "the name of an engine, here 'nuts'", repr(name))
     return Engine.registry[check_name(name, Engine.registry, "engine", owner)]()
 
 

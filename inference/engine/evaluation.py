@@ -9,7 +9,7 @@ is small. Only models that are not unamended declarations are evaluated draw by 
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from threading import Lock, local
 from typing import Any
 
@@ -37,7 +37,6 @@ from scipy.special import log_expit
 
 from ...models.declaration import Declaration
 from ...numerics.compiled import numba_compiles
-from ...validation import argument_error
 
 # Position among PyTensor's rewrites: those that look for these operations have been applied.
 AFTER_SPECIALIZATION = 4
@@ -115,21 +114,6 @@ def compiling_with(mode: Mode) -> Iterator[None]:
             config.mode, config.cxx = _OPEN[-1]
             if len(_OPEN) == 1:
                 _OPEN.clear()
-
-
-def check_compile_kwargs(compile_kwargs: Mapping[str, Any] | None, owner: str) -> Mode | None:
-    """Return the user's mode or None; raise ValueError unless it is a mode."""
-    got: Any = {} if compile_kwargs is None else compile_kwargs
-    if isinstance(got, Mapping):
-        unknown = sorted(got.keys() - {"mode"})
-        got = unknown[0] if unknown else got.get("mode")
-        if got is None:
-            return None
-        with suppress(ValueError):
-            if not unknown and isinstance(mode := get_mode(got), Mode):
-                return mode
-    rule = "a dict with the key 'mode': a PyTensor Mode or its name, such as 'NUMBA' or 'JAX'"
-    raise argument_error("compile_kwargs", owner, rule, repr(got))
 
 
 # Expected size of an operation's output for a block of draws, in bytes.

@@ -92,8 +92,7 @@ def extend(
     >>> az.loo_approximate_posterior(vb, log_p=stats["lp"], log_q=stats["lq"])
 
     With ``az.psense``, scale the hyperparameters alone (``prior_var_names=["varphi", "zeta"]``):
-    the density of regression weights given their variances is part of the model. ArviZ 1.3 stops
-    at a variable named ``alpha`` in ``az.plot_psense_dist``: drop it from the posterior first.
+    the density of regression weights given their variances is part of the model.
 
     Cost: one evaluation of the model per draw for log densities; memory for the draws times the
     size of the observed variables, n1 x n1 numbers per draw for the completion models.

@@ -36,7 +36,6 @@ from .density import log_likelihood as log_likelihood_of
 from .density import why_no_log_likelihood
 from .engine import Engine, Run, applicable, engines_for, variables_drawn
 from .evaluation import (
-    check_compile_kwargs,
     compiling_with,
     python_mode,
 )
@@ -62,7 +61,6 @@ def fit(
     log_likelihood: bool = True,
     max_seconds: Positive | None = None,
     blas_threads: Count | None = 1,
-    compile_kwargs: Mapping[str, Any] | None = None,
     **sampler_options: Any,
 ) -> DataTree:
     """Infer a model with an engine.
@@ -77,9 +75,7 @@ def fit(
         Draws per chain; for engines without chains, number of independent draws.
     tune, chains, cores : int
         As in ``pm.sample``; engines without chains ignore them. While a ``dask.distributed.Client``
-        is active in this process, chains of Gibbs and of PyMC's NUTS run on its workers, whatever
-        `cores` is. Those of Gibbs are the same as here; NUTS here begins its adaptation at the mean
-        of all chains' initial points, and on a cluster each chain at its own.
+        is active in this process, chains of Gibbs and of PyMC's NUTS run on its workers.
     random_seed : int, SeedSequence or Generator, optional
         Seed; a Generator advances with each call. The integer used, by default a new one, is the
         attribute ``random_seed`` of the result and repeats it.
@@ -104,19 +100,13 @@ def fit(
         End the engine after this time, compilation included, and keep its draws or its last
         iteration; log densities are computed afterwards, and compilation is not interrupted.
         The result has ``converged`` "no" and the attributes ``ended_by`` and ``note``. Chains that
-        one process runs in turn share the time; with several processes, chains that wait for one
-        are left out. Not for SMC, Pathfinder, Laplace and NUTS by nutpie or numpyro, which cannot
-        be ended between two steps.
+        one process runs in turn share the time. Not for SMC, Pathfinder, Laplace and NUTS by
+        nutpie or numpyro, which cannot be ended between two steps.
     blas_threads : int or None, default=1
         Threads of BLAS while the engine runs in this process; None leaves them unchanged. For
         matrices of up to about a thousand rows, threads cost more than they save.
-    compile_kwargs : dict, optional
-        As in ``pm.sample``, with the key ``mode``: the PyTensor mode, or its name, that compiles
-        graphs. By default numba compiles, in up to half a minute, what is likely to be evaluated
-        more than 10,000 times: the densities of NUTS, of Pathfinder and, except in short runs, of
-        SMC and ADVI. NumPy evaluates all other graphs node by node.
     **sampler_options
-        Further arguments of ``pm.sample`` (``initvals``, ``callback``, ``trace``, ...) or
+        Further arguments of ``pm.sample`` (``initvals``, ``callback``, ``compile_kwargs``, ...) or
         ``pm.sample_smc``, for the engines of kind "mcmc"; unknown arguments raise ValueError.
 
     Returns
@@ -126,9 +116,8 @@ def fit(
         ``log_likelihood``; deterministic engines add ``variational`` or ``point``, and
         ``trajectory`` with the objective by iteration. The attributes name the engine, its kind and
         settings, the seed, seconds, convergence ("yes", "no", "unknown") and versions. Interrupted
-        chains are kept as ``pm.sample`` keeps them, in memory and in a store: as many chains, cut
-        to the shortest of them, as give the most draws, numbered from 0. ``moments`` use all draws
-        of all chains; the coordinate ``draws`` counts them.
+        chains are kept as ``pm.sample`` keeps them: as many chains, cut to the shortest of them, as
+        give the most draws. ``moments`` use all draws of all chains.
 
         A model of completed kernels (``complete_kernels``) is fitted on each of their draws, with
         `draws`, `tune` and `chains` each, and the draws are pooled: the coordinate ``completion``
@@ -186,7 +175,6 @@ def fit(
         *(draws, tune, chains, cores, seed, progressbar and can_show()),
         *(var_names, moments, store),
         sampler_options,
-        mode=check_compile_kwargs(compile_kwargs, "fit"),
         clock=Clock(max_seconds or inf),
         log_likelihood=log_likelihood,
     )
@@ -223,7 +211,7 @@ def _fit_one(model: pm.Model, run: Run, engine: Engine, blas_threads: int | None
         interruptible(engine.name, run.clock),
         threadpool_limits(blas_threads, user_api="blas"),
         numpy_warnings(),
-        compiling_with(run.mode or python_mode()),
+        compiling_with(python_mode()),
     ):
         tree = engine.run(model, replace(run, log_likelihood=wanted))
     seconds = time.perf_counter() - begun

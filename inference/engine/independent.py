@@ -109,12 +109,6 @@ def independent_draws(
 
 def _checked(model: pm.Model, draws: Any, size: int) -> dict[str, NDArray]:
     """Raise ValueError unless there are `size` draws of every free variable, without NaN."""
-    if not isinstance(draws, Mapping):
-        raise ValueError(
-            "'sample' of an ExactOutput must return a dict of draws, and that of a "
-            "VariationalOutput a tuple (dict of draws, log q). For the dict, got a "
-            f"{type(draws).__name__}."
-        )
     shapes = {name: np.shape(values) for name, values in draws.items()}
     for name in [str(rv.name) for rv in model.free_RVs]:
         if shapes.get(name, ())[:1] != (size,):
@@ -150,13 +144,8 @@ def unconstrained_labels(model: pm.Model) -> list[str]:
     labels: list[str] = []
     point = model.initial_point()
     for value in model.continuous_value_vars:
-        shape = np.shape(point[value.name])
-        if not shape:
-            labels.append(value.name)
-        else:
-            labels.extend(
-                f"{value.name}[{', '.join(map(str, index))}]" for index in np.ndindex(shape)
-            )
+        for index in np.ndindex(np.shape(point[value.name])):
+            labels.append(f"{value.name}[{', '.join(map(str, index))}]" if index else value.name)
     return labels
 
 

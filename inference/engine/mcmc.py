@@ -23,7 +23,7 @@ from .paper import Algorithm, Paper, PaperEngine
 _TAKEN = frozenset(
     {
         *("draws", "tune", "chains", "cores", "random_seed", "progressbar", "model", "self"),
-        *("return_inferencedata", "nuts_sampler_kwargs", "compile_kwargs", "backend"),
+        *("return_inferencedata", "nuts_sampler_kwargs", "backend"),
     }
 )
 
@@ -62,8 +62,7 @@ class NUTS(Engine):
     Parameters
     ----------
     backend : {"pymc", "nutpie", "numpyro"}, default="pymc"
-        Implementation. numpyro runs on the device that JAX finds, a GPU before the processor; the
-        attribute ``device`` of the result names it.
+        Implementation. numpyro runs on the device that JAX finds, a GPU before the processor.
     target_accept : float, default=0.9
         Target of the step-size adaptation, between 0 and 1.
     max_treedepth : int, default=10
@@ -115,7 +114,8 @@ class NUTS(Engine):
         options: dict[str, Any] = {"target_accept": self.target_accept, depth: self.max_treedepth}
         own = self.backend == "pymc"
         # The user's mode, and those of the other implementations, are theirs to explain.
-        if run.progressbar and own and numba_compiles() and run.mode is None:
+        theirs = not own or "compile_kwargs" in run.sampler_options
+        if run.progressbar and not theirs and numba_compiles():
             _log.info(COMPILING)
         with warnings.catch_warnings():
             # PyTensor then keeps two loops, because one would take too many arguments.
@@ -178,11 +178,6 @@ class Gibbs(PaperEngine[Sequence[Any]]):
         diagonal by independent Gammas, eq (15), and its correlations separately. Both give the same
         distribution. A W22_1 that is declared diagonal needs "TW2". Default: "TW1" unless W22_1 is
         diagonal.
-
-    Notes
-    -----
-    The field ``gibbs`` of a `Paper` is a function (model, run, *, settings) -> list of PyMC step
-    methods.
 
     Examples
     --------

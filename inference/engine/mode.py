@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, cast, override
+from typing import Any, ClassVar, Literal, NamedTuple, cast, override
 
 import numpy as np
 import pymc as pm
@@ -44,23 +44,23 @@ GRADIENT_BOUND = 1e-2
 MEMORY = 30
 
 
-@dataclass(frozen=True)
-class Mode:
+class Mode(NamedTuple):
     """Last point of a search for a mode, in unconstrained coordinates.
 
-    `negative_log_density` is the minimised function x -> (value, gradient).
+    `steepest` is the largest gradient there, `objective` the function x -> (minus log density,
+    gradient).
     """
 
     x: NDArray
     log_density: float
     history: NDArray
-    gradient: NDArray
-    negative_log_density: Callable[[NDArray], tuple[float, NDArray]]
+    steepest: float
+    objective: Callable[[NDArray], tuple[float, NDArray]]
 
     @property
     def found(self) -> bool:
         """Whether the gradient vanishes at the point."""
-        return bool(np.abs(self.gradient).max() <= GRADIENT_BOUND)
+        return self.steepest <= GRADIENT_BOUND
 
 
 def find_mode(model: pm.Model, run: Run, space: Space, max_iterations: int) -> Mode:
@@ -68,12 +68,13 @@ def find_mode(model: pm.Model, run: Run, space: Space, max_iterations: int) -> M
 
     Coordinates are unconstrained in both spaces; the constrained density has no Jacobians.
     """
-    start, negative_log_density = compile_objective(
+    start, objective = compile_objective(
         model, jacobian=space == "unconstrained", random_seed=run.random_seed
     )
-    start = start + run.rng().uniform(-0.5, 0.5, size=start.shape)
-    last, history = start, [-negative_log_density(start)[0]]
-    with run.track(None, "Mode") as bar:
+    last = start + run.rng().uniform(-0.5, 0.5, size=start.shape)
+    history: list[float] = []
+    limits = {"maxiter": max_iterations, "maxfun": 2 * max_iterations}
+    with suppress(KeyboardInterrupt), run.track(None, "Mode") as bar:
 
         def report(intermediate_result: OptimizeResult) -> None:
             nonlocal last
@@ -81,25 +82,18 @@ def find_mode(model: pm.Model, run: Run, space: Space, max_iterations: int) -> M
             history.append(-float(intermediate_result.fun))
             bar.advance(log_density=history[-1])
 
-        with suppress(KeyboardInterrupt):
-            last = minimize(
-                negative_log_density,
-                start,
-                jac=True,
-                method="L-BFGS-B",
-                callback=report,
-                options={
-                    "maxiter": max_iterations,
-                    "maxfun": 2 * max_iterations,
-                    "maxcor": MEMORY,
-                    "ftol": 0.0,
-                    "gtol": 1e-5,
-                },
-            ).x
-    value, gradient = negative_log_density(last)
-    # The first value is that of the start; keep it only if there was no iteration.
-    climbed = np.array(history[1:] or history)
-    return Mode(last, -value, climbed, -gradient, negative_log_density)
+        last = minimize(
+            objective,
+            last,
+            jac=True,
+            method="L-BFGS-B",
+            callback=report,
+            options=limits | {"maxcor": MEMORY, "ftol": 0.0, "gtol": 1e-5},
+        ).x
+    value, gradient = objective(last)
+    return Mode(
+        last, -value, np.array(history or [-value]), float(np.abs(gradient).max()), objective
+    )
 
 
 def compile_objective(
@@ -133,7 +127,6 @@ def search_by_gradients(
 ) -> ModeOutput:
     """Search for the mode by L-BFGS; `MAP` explains the settings."""
     mode = find_mode(model, run, space, max_iterations)
-    steepest = float(np.abs(mode.gradient).max())
     advice = {
         "constrained": "have no mode. Try MAP(space='unconstrained').",
         "unconstrained": "have no mode, or be too steep for the search: normalize the kernels.",
@@ -141,7 +134,7 @@ def search_by_gradients(
     note = (
         ""
         if mode.found
-        else f"MAP stopped where the gradient is {steepest:.3g}: the {space} density may "
+        else f"MAP stopped where the gradient is {mode.steepest:.3g}: the {space} density may "
         f"{advice[space]}"
     )
     draws, _ = constrained_draws(model, mode.x[None])
@@ -151,7 +144,7 @@ def search_by_gradients(
         climbs=[mode.history],
         best=0,
         converged=mode.found,
-        attributes={"lp_measure": space, "gradient_norm": steepest},
+        attributes={"lp_measure": space, "gradient_norm": mode.steepest},
         note=note,
     )
 
@@ -199,7 +192,7 @@ class Laplace(Engine):
     @override
     def run(self, model: pm.Model, run: Run) -> DataTree:
         mode = find_mode(model, run, "unconstrained", self.max_iterations)
-        precision = curvature(lambda x: mode.negative_log_density(x)[1], mode.x, run)
+        precision = curvature(lambda x: mode.objective(x)[1], mode.x, run)
         root = lower_factor(precision, self.name)
         covariance = np.linalg.solve(root.T, np.linalg.solve(root, np.eye(len(root))))
         tree = gaussian_result(model, run, mode.x, lower_factor(covariance, self.name))

@@ -6,7 +6,7 @@ coordinate ``draws`` (chain) counts the draws of each chain: after an interrupt 
 from one another and from the number of draws in ``posterior``.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -95,33 +95,23 @@ class MomentsOfChains:
 
     def dataset(self, model: pm.Model) -> Dataset:
         """Moments with a leading dimension "chain"."""
-        chains = [self.chains[chain] for chain in sorted(self.chains)]
-        moments = {
-            name: (
-                np.stack([chain[name].mean for chain in chains]),
-                np.stack([chain[name].sd for chain in chains]),
-            )
-            for name in self.names
-        }
-        counts = [chain[self.names[0]].count for chain in chains]
-        return _of_chains(model, moments, sorted(self.chains), counts)
+        each = []
+        for chain, running in sorted(self.chains.items()):
+            moments = {name: (entry.mean, entry.sd) for name, entry in running.items()}
+            count = running[self.names[0]].count
+            each.append(moments_dataset(model, moments).assign_coords(chain=chain, draws=count))
+        return xr.concat(each, "chain")
 
 
-def moments_of_draws(model: pm.Model, posterior: Dataset) -> Dataset:
+def moments_of_draws(posterior: Dataset) -> Dataset:
     """Moments, chain by chain, of draws (chain, draw, ...)."""
-    moments = {
-        str(name): (values.mean("draw").to_numpy(), values.std("draw", ddof=1).to_numpy())
-        for name, values in posterior.data_vars.items()
-    }
+    means, sds = posterior.mean("draw"), posterior.std("draw", ddof=1)
+    moments = xr.merge(
+        each.rename({name: f"{name}_{suffix}" for name in posterior})
+        for suffix, each in (("mean", means), ("sd", sds))
+    )
     counts = np.full(posterior.sizes["chain"], posterior.sizes["draw"])
-    return _of_chains(model, moments, posterior["chain"].to_numpy(), counts)
-
-
-def _of_chains(
-    model: pm.Model, moments: Mapping[str, Moments], chains: ArrayLike, counts: ArrayLike
-) -> Dataset:
-    laid_out = moments_dataset(model, moments, ("chain",))
-    return laid_out.assign_coords(chain=chains, draws=("chain", counts))
+    return moments.assign_coords(draws=("chain", counts))
 
 
 def pooled(moments: Dataset) -> Dataset:
@@ -165,19 +155,14 @@ def finite_moments(mean: NDArray, sd: NDArray, tail: ArrayLike) -> Moments:
     return np.where(exists > 1, mean, np.nan), np.where(exists > 2, sd, np.nan)
 
 
-def moments_dataset(
-    model: pm.Model, moments: Mapping[str, Moments], leading: tuple[str, ...] = ()
-) -> Dataset:
+def moments_dataset(model: pm.Model, moments: Mapping[str, Moments]) -> Dataset:
     """Lay out means and standard deviations, NaN for None, with the model's dims and coords."""
     variables: dict[str, Any] = {}
     for name, (mean, sd) in moments.items():
-        dims = (*leading, *_dims(model, name, np.ndim(mean) - len(leading)))
-        variables[f"{name}_mean"] = (dims, np.asarray(mean))
+        unnamed = [f"{name}_dim_{i}" for i in range(np.ndim(mean))]
+        dims = model.named_vars_to_dims.get(name) or unnamed
+        variables[f"{name}_mean"] = (dims, mean)
         variables[f"{name}_sd"] = (dims, np.full_like(mean, np.nan) if sd is None else sd)
     used = {dim for dims, _ in variables.values() for dim in dims}
     coords = {dim: list(model.coords[dim]) for dim in used if model.coords.get(dim) is not None}
     return Dataset(variables, coords=coords)
-
-
-def _dims(model: pm.Model, name: str, ndim: int) -> Iterable[str]:
-    return model.named_vars_to_dims.get(name) or [f"{name}_dim_{i}" for i in range(ndim)]

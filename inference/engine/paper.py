@@ -26,7 +26,7 @@ from ...validation import (
     check_arguments,
     check_name,
 )
-from .engine import Engine, Kind, Run, setting_of_no_use, why_no_gradients, why_not_dask
+from .engine import Engine, Kind, Run, why_no_gradients, why_not_dask
 from .independent import independent_draws
 from .k_hat import convergence_of_ascent, pareto_k
 from .mode import Space, search_by_gradients
@@ -72,8 +72,8 @@ class Paper:
     model : type
         The model's class.
     exact, gibbs, vb, em, map : Algorithm, optional
-        Functions for the engines. They return an `ExactOutput`, a list of PyMC step methods, a
-        `VariationalOutput`, a `PointOutput` and a `ModeOutput`.
+        Functions (model, run, *, settings) for the engines. They return an `ExactOutput`, a list of
+        PyMC step methods, a `VariationalOutput`, a `PointOutput` and a `ModeOutput`.
     predict : callable, optional
         (model, result, kernels_new, *, keep_draws, ...) -> Dataset, for `predict`; further keyword
         arguments with defaults are options of `predict` on this model.
@@ -178,42 +178,35 @@ class PaperEngine[Output](Engine):
         """Settings for the paper's function: those that are not None."""
         return {name: value for name, value in super().settings.items() if value is not None}
 
-    def verdicts(self, model: pm.Model) -> list[tuple[Algorithm[Output], str | None]]:
-        """Algorithms for the model, most specific first, each with the reason why not, or None."""
-        verdicts = []
+    def verdict(self, model: pm.Model) -> tuple[Algorithm[Output] | None, str | None]:
+        """Algorithm of the model's paper, and why it does not apply, or None."""
         for paper in papers_of(type(model)):
             if (algorithm := self.algorithm_of(paper)) is not None:
-                reason = paper.why_not(model)
-                if reason is None and not algorithm.in_blocks:
-                    reason = why_not_dask(model)
-                verdicts.append((algorithm, reason or algorithm.unless(model)))
-        return verdicts
+                reason = None if algorithm.in_blocks else why_not_dask(model)
+                return algorithm, paper.why_not(model) or reason or algorithm.unless(model)
+        written = [paper.model.__name__ for paper in PAPERS.values() if self.algorithm_of(paper)]
+        types = ", ".join(written) or "no model yet"
+        return None, f"not available for {type(model).__name__} (available for {types})"
+
+    @override
+    def why_not(self, model: pm.Model) -> str | None:
+        _, reason = self.verdict(model)
+        return reason
 
     def algorithm(self, model: pm.Model) -> Algorithm[Output]:
-        """Most specific algorithm that applies to the model, which must exist."""
-        return next(each for each, reason in self.verdicts(model) if reason is None)
+        """Algorithm for the model, which must exist."""
+        algorithm, _ = self.verdict(model)
+        assert algorithm is not None
+        return algorithm
 
     @override
     def settings_on(self, model: pm.Model) -> dict[str, Any]:
         return self.algorithm(model).settings | self.settings
 
-    @override
-    def why_not(self, model: pm.Model) -> str | None:
-        reasons = [reason for _, reason in self.verdicts(model)]
-        if not reasons:
-            written = [paper for paper in PAPERS.values() if self.algorithm_of(paper)]
-            types = ", ".join(paper.model.__name__ for paper in written) or "no model yet"
-            return f"not available for {type(model).__name__} (available for {types})"
-        return None if None in reasons else reasons[0]
-
     def implement(self, model: pm.Model, run: Run) -> Output:
         """Call the paper's function for the model; ValueError for settings it does not take."""
-        verdicts, owner = self.verdicts(model), f"{self.name} on {type(model).__name__}"
-        algorithm = next(each for each, reason in verdicts if reason is None)
+        algorithm, owner = self.algorithm(model), f"{self.name} on {type(model).__name__}"
         for setting in self.settings:
-            for passed, reason in verdicts:
-                if reason and setting in passed.settings and setting not in algorithm.settings:
-                    raise setting_of_no_use(setting, owner, reason)
             check_name(setting, algorithm.settings, "settings", owner)
         check_arguments(algorithm.function, self.settings, owner)
         with run.clock.explained(f"for {self.name} to end: it keeps no part of a result here"):
@@ -226,10 +219,6 @@ class Exact(PaperEngine[ExactOutput]):
     The result holds the draws in ``posterior``. Means and standard deviations of variables too
     large to keep are in ``moments``: in closed form where one is known, NaN where they are known to
     be infinite. ``log_evidence`` is in the attributes where it is known.
-
-    Notes
-    -----
-    The field ``exact`` of a `Paper` is a function (model, run, *, settings) -> ExactOutput.
 
     Examples
     --------
@@ -295,8 +284,6 @@ class VB(PaperEngine[VariationalOutput]):
     one kernel where the data cannot tell kernels apart. Class probabilities suffer less: check them
     on held-out data. For weights, run ``"gibbs"`` or another engine that samples.
 
-    The field ``vb`` of a `Paper` is a function (model, run, *, settings) -> VariationalOutput.
-
     Examples
     --------
     >>> vb = kz.fit(model, kz.VB(starts=3), random_seed=1)
@@ -358,10 +345,6 @@ class EM(PaperEngine[PointOutput]):
         `MutualKernelCompletion`: number of past iterations that the quasi-Newton acceleration uses;
         0 gives the paper's plain iterations. ``memory=0, start="zero"`` is the paper's Algorithm 1,
         which has no convergence rule; here `tolerance` and `max_iterations` end it. Default: 5.
-
-    Notes
-    -----
-    The field ``em`` of a `Paper` is a function (model, run, *, settings) -> PointOutput.
 
     Examples
     --------
@@ -427,8 +410,7 @@ class MAP(PaperEngine[ModeOutput]):
 
     Notes
     -----
-    The field ``map`` of a `Paper` is a function (model, run, *, settings) -> ModeOutput. Models
-    without it are searched by gradients.
+    Models whose paper has no algorithm for the mode are searched by gradients.
 
     Examples
     --------
@@ -446,9 +428,11 @@ class MAP(PaperEngine[ModeOutput]):
     space: Space | None = None
 
     @override
-    def verdicts(self, model: pm.Model) -> list[tuple[Algorithm[ModeOutput], str | None]]:
-        own = [] if self.method == "gradient" else super().verdicts(model)
-        return [*own, (BY_GRADIENTS, BY_GRADIENTS.unless(model))]
+    def verdict(self, model: pm.Model) -> tuple[Algorithm[ModeOutput] | None, str | None]:
+        own, reason = super().verdict(model)
+        if own is not None and reason is None and self.method is None:
+            return own, None
+        return BY_GRADIENTS, BY_GRADIENTS.unless(model)
 
     @override
     def serves(self, model: pm.Model) -> int | None:

@@ -14,6 +14,7 @@ from ..engine.chains import check_main_guard
 from ..engine.convergence import convergence_of_noisy_ascent
 from ..engine.density import log_density
 from ..engine.engine import Engine, Kind, Run, too_large, why_no_gradients
+from ..engine.evaluation import mode_worth
 from ..engine.independent import gaussian_result, lean_tree, lower_factor
 from ..engine.result import trajectory, with_group
 
@@ -85,7 +86,7 @@ class ADVI(Engine):
             progressbar=run.progressbar,
             obj_optimizer=pm.adagrad_window(learning_rate=self.learning_rate),
             callbacks=[look_at_the_clock],
-            compile_kwargs=run.compile_kwargs(self.max_iterations),
+            compile_kwargs={"mode": mode_worth(self.max_iterations)},
         )
 
 

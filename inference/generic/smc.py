@@ -13,6 +13,7 @@ from xarray import Dataset, DataTree
 from ..engine.chains import check_main_guard, make_lean
 from ..engine.convergence import convergence_of_particles
 from ..engine.engine import Engine, Kind, Run, why_not_dask
+from ..engine.evaluation import mode_worth
 from ..engine.mcmc import keywords_of
 from ..engine.result import with_group
 
@@ -127,6 +128,7 @@ class SMC(Engine):
         processes = max(1, min(run.cores or _cpu_count(), run.chains))
         if processes > 1:
             check_main_guard(run.sampler_options.get("mp_ctx"))
+        mode = mode_worth(run.chains * run.draws * _MOVES)
         tree = pm.sample_smc(
             run.draws,
             start=[
@@ -139,8 +141,7 @@ class SMC(Engine):
             random_seed=run.random_seed,
             progressbar=run.progressbar,
             model=model,
-            compile_kwargs=run.compile_kwargs(run.chains * run.draws * _MOVES),
-            **run.sampler_options,
+            **{"compile_kwargs": {"mode": mode}} | run.sampler_options,
         )
         stats = _rectangular(tree["sample_stats"].to_dataset(), run.chains)
         with_group(tree, "sample_stats", stats)

@@ -15,7 +15,7 @@ from kernelzoo.inference.composite_kernel import map as composite_kernel
 from kernelzoo.inference.composite_kernel.map import find_composite_kernel_mode
 from kernelzoo.inference.engine.engine import Run
 from kernelzoo.inference.engine.mode import search_by_gradients
-from kernelzoo.inference.engine.paper import BY_GRADIENTS
+from kernelzoo.inference.engine.paper import BY_GRADIENTS, PaperEngine
 
 RUN = Run(random_seed=1, progressbar=False)
 QUIET = {"random_seed": 1, "progressbar": False, "log_likelihood": False}
@@ -353,13 +353,13 @@ def test_settings_are_checked(settings, message):
 )
 def test_gradients_take_over_where_the_alternation_does_not_apply(model_type, options, reason):
     model = model_type.example(**({"combination": UNIFORM} | options))
-    own, general = kz.MAP().verdicts(model)
-    assert own[0].function is find_composite_kernel_mode
-    assert reason in own[1]
-    assert general == (BY_GRADIENTS, None)
+    own, why = PaperEngine.verdict(kz.MAP(), model)
+    assert own.function is find_composite_kernel_mode
+    assert reason in why
+    assert kz.MAP().verdict(model) == (BY_GRADIENTS, None)
     assert kz.MAP().algorithm(model).function is search_by_gradients
 
 
 def test_one_object_with_a_vague_noise_has_no_mode():
     model = kz.CompositeKernelRegression(np.ones((2, 1, 1)), [1.0], rho=0.5, combination=UNIFORM)
-    assert "N + 2 rho > 2" in kz.MAP().verdicts(model)[0][1]
+    assert "N + 2 rho > 2" in PaperEngine.verdict(kz.MAP(), model)[1]

@@ -127,7 +127,7 @@ def test_entries_without_draws_are_judged_by_their_moments(pair):
         K = entries + shift * np.arange(4)[:, None, None] * (np.arange(6) == 2)
         tree = chains(good, good)
         draws = az.from_dict({"posterior": {"K": K}})["posterior"].to_dataset()
-        tree["moments"] = DataTree(moments_of_draws(pair, draws))
+        tree["moments"] = DataTree(moments_of_draws(draws))
         assert convergence_of_chains(tree, pair, 500) == expected
     assert "at K[2]" in tree.attrs["note"]
     # Kept draws are judged by themselves.
@@ -142,8 +142,7 @@ def test_rhat_of_moments_is_that_of_draws():
     draws = rng.normal(size=(4, 300, 5)) + 0.2 * rng.normal(size=(4, 1, 5))
     draws[..., 4] = 1.0
     posterior = az.from_dict({"posterior": {"K": draws}})["posterior"].to_dataset()
-    with pm.Model() as model:
-        found = rhat_of_moments(moments_of_draws(model, posterior))["K"].values
+    found = rhat_of_moments(moments_of_draws(posterior))["K"].values
     expected = az.rhat(posterior, method="identity")["K"].values
     np.testing.assert_allclose(found[:4], expected[:4], rtol=1e-12)
     assert np.isnan(found[4])
