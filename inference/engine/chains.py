@@ -38,6 +38,11 @@ def run_chains(model: pm.Model, run: Run, *, callbacks: bool = True, **options: 
     user = dict(run.sampler_options)
     if run.chain is not None and isinstance(user.get("initvals"), list | tuple):
         user["initvals"] = [user["initvals"][run.chain]]
+    seed: Any = run.random_seed
+    if run.chain is not None:
+        # PyMC spawns a generator for each chain: those before this chain's are left out.
+        seed = np.random.default_rng(seed)
+        seed.spawn(run.chain)
     # The graph of the recorded variables is evaluated once per draw.
     mode = mode_worth(run.chains * (run.tune + run.draws))
     if "compile_kwargs" in user:
@@ -78,7 +83,7 @@ def run_chains(model: pm.Model, run: Run, *, callbacks: bool = True, **options: 
             tune=run.tune,
             chains=len(run.numbers),
             cores=run.cores,
-            random_seed=run.random_seed if run.chain is None else _generator(run, run.chain),
+            random_seed=seed,
             progressbar=run.progressbar,
             **options,
             **{"compile_kwargs": {"mode": mode_worth(inf)}} | user,
@@ -114,13 +119,6 @@ def check_main_guard(mp_ctx: BaseContext | str | None = None) -> None:
             'the program does under if __name__ == "__main__":, or, for engines with chains, pass '
             "cores=1."
         )
-
-
-def _generator(run: Run, first: int) -> np.random.Generator:
-    """Make the generator for chains from this number on: PyMC spawns one for each chain."""
-    rng = np.random.default_rng(run.random_seed)
-    rng.spawn(first)
-    return rng
 
 
 def _processes(run: Run) -> int:

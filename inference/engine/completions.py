@@ -53,7 +53,8 @@ def fit_each_completion(
     assert isinstance(model, Declaration)
     if run.store is not None:
         raise argument_error("store", "fit", "left out with completed kernels", str(run.store))
-    copy, seeds = model.copied(), _seeds(run.random_seed, number)
+    others = np.random.SeedSequence(run.random_seed).spawn(number - 1)
+    copy, seeds = model.copied(), [run.random_seed, *(int(o.generate_state(1)[0]) for o in others)]
     run = replace(run, log_likelihood=run.log_likelihood and number == 1)
     results: list[DataTree] = []
     with track(number, "Completions", visible=run.progressbar and number > 1) as bar:
@@ -84,12 +85,6 @@ def number_of_fits(model: pm.Model) -> int:
     """Return the number of completions to fit a model on; 1 if its training kernels are known."""
     rows = source_of(model)
     return len(rows) if isinstance(rows, CompletedRows) and not rows.complete else 1
-
-
-def _seeds(seed: int, completions: int) -> list[int]:
-    """Seeds of the completions; the first is that of the run."""
-    others = np.random.SeedSequence(seed).spawn(completions - 1)
-    return [seed, *(int(each.generate_state(1)[0]) for each in others)]
 
 
 def _pooled(model: Declaration, results: Sequence[DataTree]) -> DataTree:

@@ -162,11 +162,9 @@ def engines_for(model: pm.Model) -> list[Engine]:
 
 
 def as_engine(engine: str | Engine, owner: str = "fit") -> Engine:
-    """Make an engine from its name in any case ("vb", "gibbs", "nuts", ...) or its class."""
+    """Make an engine from its name in any case ("vb", "gibbs", "nuts", ...)."""
     if isinstance(engine, Engine):
         return engine
-    if isinstance(engine, type) and issubclass(engine, Engine):
-        return engine()
     name = str(engine).lower()
     return Engine.registry[check_name(name, Engine.registry, "engine", owner)]()
 

@@ -102,8 +102,6 @@ class NUTS(Engine):
         if find_spec(self.backend) is None:
             extra = _BACKENDS[self.backend]
             return f"the package {self.backend} is not installed (pip install kernelzoo[{extra}])"
-        if self.backend == "nutpie" and not numba_compiles():
-            return "nutpie compiles by numba, which NUMBA_DISABLE_JIT=1 switches off"
         return why_no_gradients(model)
 
     @override

@@ -228,17 +228,13 @@ def _by_chunk(
     stops = np.cumsum(kernels_new.chunksizes["obs"]).tolist()
     with track(kernels_new.sizes["obs"], "Predictions by object", visible=progressbar) as bar:
         for start, stop in zip([0, *stops], stops, strict=False):
-            yield predict_one(_in_memory(kernels_new.isel(obs=slice(start, stop))))
+            chunk = kernels_new.isel(obs=slice(start, stop))
+            values = chunk.data.compute()
+            if values.shape != chunk.shape:
+                rule = f"of chunks of shape {chunk.shape}, as the Dask array says"
+                raise argument_error("kernels_new", "predict", rule, f"shape {values.shape}")
+            yield predict_one(chunk.copy(data=values))
             bar.advance(stop - start)
-
-
-def _in_memory(kernels: DataArray) -> DataArray:
-    """Kernels of a chunk, which need not have the shape that the Dask array promises."""
-    values = kernels.data.compute()
-    if values.shape != kernels.shape:
-        rule = f"of chunks of shape {kernels.shape}, as the Dask array says"
-        raise argument_error("kernels_new", "predict", rule, f"shape {values.shape}")
-    return kernels.copy(data=values)
 
 
 def _joined(predictions: Sequence[Dataset]) -> Dataset:

@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import inf, nan
-from typing import Any, TypeGuard, get_args, override
+from typing import Any, get_args, override
 
 import pandas as pd
 import pymc as pm
@@ -112,7 +112,8 @@ def recommend(
         for engine in ordered:
             bar.advance(engine=engine.name)
             seconds, failure = nan, None
-            if _is_written_for(engine, model) and (engine.kind != "point" or max_seconds):
+            own = isinstance(engine, PaperEngine) and engine.algorithm(model) is not BY_GRADIENTS
+            if own and (engine.kind != "point" or max_seconds):
                 try:
                     seconds = seconds_of(model, engine, run)
                 except Exception as error:  # any error: the other engines may work
@@ -146,11 +147,6 @@ def _in_order(model: pm.Model) -> list[Engine]:
             engine.name,
         ),
     )
-
-
-def _is_written_for(engine: Engine, model: pm.Model) -> TypeGuard[PaperEngine[Any]]:
-    """Whether an engine that applies runs an algorithm of the model's paper."""
-    return isinstance(engine, PaperEngine) and engine.algorithm(model) is not BY_GRADIENTS
 
 
 @dataclass

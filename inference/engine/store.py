@@ -106,7 +106,8 @@ class Store:
     """
 
     def __init__(self, path: Path, model: pm.Model, names: Sequence[str], chains: int, draws: int):
-        self._path, self._model, self._names, self._draws = path, model, tuple(names), draws
+        self._path, self._model, self._names = path, model, tuple(names)
+        self._shape = chains, draws
         self.counts = np.zeros(chains, dtype=np.int64)
         # By file: where its array begins.
         self._begins: dict[Path, int] = {}
@@ -116,7 +117,7 @@ class Store:
         """Add draws (draw, ...) of one chain."""
         if not self._begins:
             self._create(values)
-        first = chain * self._draws + self.counts[chain]
+        first = chain * self._shape[1] + self.counts[chain]
         for name in self._names:
             self._write(self._path / POSTERIOR / f"{name}.npy", first, values[name])
         self.counts[chain] += len(values[self._names[0]])
@@ -151,14 +152,13 @@ class Store:
         # HDF5 itself would end the process on a full disk.
         (self._path / MODEL).write_bytes(tree.to_netcdf())
         finish_store(self._path, stamp(tree, self._model, converged="no", note=UNFINISHED).attrs)
-        self._allocate(self._path / COUNTS, np.int64, self.counts.shape)
+        arrays = {self._path / COUNTS: self.counts}
         for name in self._names:
-            shape = (len(self.counts), self._draws, *draws[name].shape[1:])
-            self._allocate(self._path / POSTERIOR / f"{name}.npy", draws[name].dtype, shape)
-
-    def _allocate(self, file: Path, dtype: Any, shape: tuple[int, ...]) -> None:
-        array = np.lib.format.open_memmap(file, mode="w+", dtype=dtype, shape=shape)
-        self._begins[file] = array.offset
+            arrays[self._path / POSTERIOR / f"{name}.npy"] = draws[name]
+        for file, like in arrays.items():
+            shape = self.counts.shape if like is self.counts else (*self._shape, *like.shape[1:])
+            array = np.lib.format.open_memmap(file, mode="w+", dtype=like.dtype, shape=shape)
+            self._begins[file] = array.offset
 
     def _write(self, file: Path, row: int, values: NDArray) -> None:
         """Write values into a file, beginning at a row of its flattened first two axes."""

@@ -461,7 +461,6 @@ def test_handwritten_engines_compare_by_settings():
     assert kz.VB() != kz.Gibbs()
     assert repr(kz.VB(starts=2)) == "VB(starts=2)"
     assert as_engine("Gibbs") == kz.Gibbs()
-    assert as_engine(kz.VB) == kz.VB()
 
 
 @pytest.mark.filterwarnings("ignore")
