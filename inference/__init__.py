@@ -11,7 +11,7 @@ from .engine.fit import fit
 from .engine.k_hat import ApproximationWarning, pareto_k
 from .engine.mcmc import NUTS, Gibbs
 from .engine.mode import Laplace
-from .engine.outputs import ExactOutput, ModeOutput, PointOutput, VariationalOutput
+from .engine.outputs import ExactOutput, PointOutput, VariationalOutput
 from .engine.paper import (
     EM,
     MAP,
@@ -26,7 +26,6 @@ from .engine.paper import (
 )
 from .engine.predict import predict
 from .engine.recommend import Recommendation, recommend
-from .engine.store import open_store
 from .engine.tables import engines
 from .generic.approximations import ADVI, Pathfinder
 from .generic.smc import SMC
@@ -52,7 +51,6 @@ __all__ = [
     "ExactOutput",
     "Gibbs",
     "Laplace",
-    "ModeOutput",
     "Paper",
     "Pathfinder",
     "PointOutput",
@@ -71,7 +69,6 @@ __all__ = [
     "identified",
     "inclusion",
     "log_evidence",
-    "open_store",
     "pareto_k",
     "plots",
     "predict",

@@ -40,7 +40,7 @@ def test_names_in_readme_are_public():
 
 def test_names_in_readme_and_documentation_exist():
     flat = set(re.findall(r"\bkz\.(\w+)", TEXTS))
-    assert "open_store" in flat
+    assert "extend" in flat
     assert flat <= set(kz.__all__)
     assert [resolve_name(f"kernelzoo{name}") for name in re.findall(r"\bkz((?:\.\w+)+)", TEXTS)]
 

@@ -14,7 +14,7 @@ EXTENSION = {
     "models": ["Declaration"],
     "custom_steps": ["GibbsBlock"],
     "inference": [
-        *("Engine", "Run", "VariationalOutput", "ExactOutput", "PointOutput", "ModeOutput"),
+        *("Engine", "Run", "VariationalOutput", "ExactOutput", "PointOutput"),
         *("Paper", "Algorithm", "PAPERS", "add_paper", "identified"),
     ],
 }

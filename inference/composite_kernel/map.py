@@ -43,7 +43,7 @@ from ...models.learned_scale import LearnedScale
 from ...numerics.normal_regression import regression_weights, solve_lower, solve_upper
 from ...validation import Count, Positive
 from ..engine.engine import Run
-from ..engine.outputs import ModeOutput
+from ..engine.outputs import PointOutput
 from ..variational.ascent import multistart_ascent
 
 __all__ = ["find_composite_kernel_mode", "maximize_on_simplex"]
@@ -260,7 +260,7 @@ def find_composite_kernel_mode(
     max_iterations: Count = 2000,
     tolerance: Positive = 1e-6,
     starts: Count | None = None,
-) -> ModeOutput:
+) -> PointOutput:
     """Climb to a mode of log p + sum_m log phi_m by the module's updates, from several weights.
 
     `MAP` explains the settings. `log_density` is that of the declared variables, without the sum of
@@ -294,12 +294,12 @@ def find_composite_kernel_mode(
     if model.learned:
         values["beta"] = state.beta
         ends["beta"] = np.array([end.beta for end in ascended.states])
-    return ModeOutput(
+    return PointOutput(
         values=values,
         log_density=state.objective - float(np.log(phi).sum()),
         climbs=ascended.histories,
         best=ascended.best,
-        converged=ascended.converged,
+        converged="yes" if ascended.converged else "no",
         attributes={"lp_measure": "constrained", "expected_gain": float(state.gain)},
         ends=ends,
     )

@@ -39,6 +39,7 @@ def run_chains(model: pm.Model, run: Run, *, callbacks: bool = True, **options: 
     if run.chain is not None and isinstance(user.get("initvals"), list | tuple):
         user["initvals"] = [user["initvals"][run.chain]]
     seed: Any = run.random_seed
+    number = run.chains if run.chain is None else 1
     if run.chain is not None:
         # PyMC spawns a generator for each chain: those before this chain's are left out.
         seed = np.random.default_rng(seed)
@@ -56,7 +57,7 @@ def run_chains(model: pm.Model, run: Run, *, callbacks: bool = True, **options: 
     if run.store is not None:
         if not callbacks:
             raise ValueError("Only PyMC's own samplers write draws to a store: use backend='pymc'.")
-        store = Store(run.store, model, kept, len(run.numbers), run.draws)
+        store = Store(run.store, model, kept, number, run.draws)
         each_draw.append(EachDraw(model, kept, store.append))
         recorded = [_smallest(model)]
     if set(recorded) != {str(v.name) for v in (*model.free_RVs, *model.deterministics)}:
@@ -70,7 +71,7 @@ def run_chains(model: pm.Model, run: Run, *, callbacks: bool = True, **options: 
         at_once = _processes(run)
         if at_once > 1:
             check_main_guard(user.get("mp_ctx"))
-        end = EndOfTime(run.clock, len(run.numbers), in_turn=at_once == 1)
+        end = EndOfTime(run.clock, number, in_turn=at_once == 1)
         called = [*each_draw, *filter(None, [user.pop("callback", None)]), end]
         options["callback"] = lambda trace, draw: [each(trace=trace, draw=draw) for each in called]
     with (
@@ -81,7 +82,7 @@ def run_chains(model: pm.Model, run: Run, *, callbacks: bool = True, **options: 
         tree = pm.sample(
             run.draws,
             tune=run.tune,
-            chains=len(run.numbers),
+            chains=number,
             cores=run.cores,
             random_seed=seed,
             progressbar=run.progressbar,
@@ -123,7 +124,7 @@ def check_main_guard(mp_ctx: BaseContext | str | None = None) -> None:
 
 def _processes(run: Run) -> int:
     """Chains that run at once: `cores`, or PyMC's default."""
-    return min(run.cores or min(4, max(1, _cpu_count())), len(run.numbers))
+    return min(run.cores or min(4, max(1, _cpu_count())), run.chains)
 
 
 def chains_in_turn(run: Run) -> int:

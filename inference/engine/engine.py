@@ -52,11 +52,6 @@ class Run:
     #: The only one of the chains to sample; None for all.
     chain: int | None = None
 
-    @property
-    def numbers(self) -> range:
-        """Numbers of the chains to sample."""
-        return range(self.chains) if self.chain is None else range(self.chain, self.chain + 1)
-
     def rng(self, stream: int = 0) -> np.random.Generator:
         """Make a generator from the seed; different streams are independent."""
         return np.random.default_rng([self.random_seed, stream])

@@ -156,7 +156,7 @@ def compile_over_draws(
         return one_by_one
 
     rest, stand_ins, arrays = _apart_from_data(model, outputs)
-    function = _FUNCTIONS.over_draws(inputs, stand_ins, rest)
+    function = _function_over_draws(inputs, stand_ins, rest)
     of_data = max((array.nbytes for array in (*arrays, *arrays_in(rest))), default=0)
 
     def of_draws(values: Mapping[str, NDArray]) -> list[NDArray]:
@@ -194,41 +194,36 @@ def compile_deterministics(
     return lambda draws: dict(zip(names, evaluate(draws), strict=True))
 
 
-class _Functions(local):
-    """Functions over draws that this thread compiled last.
+# Functions over draws that each thread compiled last, which are not safe to call at the same time.
+_COMPILED = local()
+
+
+def _function_over_draws(
+    inputs: Sequence[Variable], fixed: Sequence[Variable], outputs: list[Any]
+) -> Function:
+    """Make the function of draws of `inputs`, followed by the values of `fixed`.
 
     Models of the same structure, such as those of cross-validation, have equal graphs apart from
-    their data. Comparing two graphs takes a hundredth of the time of compiling one. Threads do not
-    share functions, whose calls are not safe at the same time.
+    their data. Comparing two graphs takes a hundredth of the time of compiling one.
     """
-
-    def __init__(self) -> None:
-        self._known: deque[tuple[list[Any], list[Any], Function]] = deque(maxlen=MOST)
-
-    def over_draws(
-        self, inputs: Sequence[Variable], fixed: Sequence[Variable], outputs: list[Any]
-    ) -> Function:
-        """Return the function of draws of `inputs`, followed by the values of `fixed`."""
-        # Variables that two calls share would count as equal wherever they stand.
-        own: list[Any] = [v.type(name=v.name) for v in inputs]
-        replaced = graph_replace(outputs, dict(zip(inputs, own, strict=True)), strict=False)
-        outputs = [*replaced]
-        arguments: list[Any] = [*own, *fixed]
-        for others, theirs, function in self._known:
-            same = len(others) == len(arguments) and len(theirs) == len(outputs)
-            if same and equal_computations(outputs, theirs, arguments, others):
-                return function
-        draws = [pt.tensor(v.name, dtype=v.type.dtype, shape=(None, *v.type.shape)) for v in own]
-        stacked = vectorize_graph(outputs, replace=dict(zip(own, draws, strict=True)))
-        function = compile_graph(
-            [*draws, *fixed], stacked, on_unused_input="ignore", mode=python_mode()
-        )
-        function.trust_input = True
-        self._known.appendleft((arguments, outputs, function))
-        return function
-
-
-_FUNCTIONS = _Functions()
+    known = vars(_COMPILED).setdefault("functions", deque(maxlen=MOST))
+    # Variables that two calls share would count as equal wherever they stand.
+    own: list[Any] = [v.type(name=v.name) for v in inputs]
+    outputs = [*graph_replace(outputs, dict(zip(inputs, own, strict=True)), strict=False)]
+    arguments: list[Any] = [*own, *fixed]
+    function: Function
+    for others, theirs, function in known:
+        same = len(others) == len(arguments) and len(theirs) == len(outputs)
+        if same and equal_computations(outputs, theirs, arguments, others):
+            return function
+    draws = [pt.tensor(v.name, dtype=v.type.dtype, shape=(None, *v.type.shape)) for v in own]
+    stacked = vectorize_graph(outputs, replace=dict(zip(own, draws, strict=True)))
+    function = compile_graph(
+        [*draws, *fixed], stacked, on_unused_input="ignore", mode=python_mode()
+    )
+    function.trust_input = True
+    known.appendleft((arguments, outputs, function))
+    return function
 
 
 def _takes_stacks(model: pm.Model, inputs: Sequence[Variable], outputs: Sequence[Variable]) -> bool:

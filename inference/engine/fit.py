@@ -42,7 +42,7 @@ from .evaluation import (
 from .k_hat import is_unreliable, k_hat_of, warn_of_poor_approximation
 from .progress import can_show
 from .result import stamp, with_group
-from .store import check_store, finish_store
+from .store import check_store
 
 
 def fit(
@@ -89,9 +89,10 @@ def fit(
         are known to be infinite. Default: the model's list. A shorter list saves the time of
         forming large matrices.
     store : path, optional
-        New folder, for PyMC's NUTS, Gibbs and Exact. Kept draws are written there as they are made,
-        and the posterior reads them from there; `open_store` reads those of a fit that an error or
-        a kill has ended. Chains run on this machine, not on a Dask cluster.
+        New folder, for PyMC's NUTS, Gibbs and Exact. Kept draws are written as they are made to
+        files ``NAME.npy`` (chain, draw, ...), and the posterior reads them from there. After an
+        error or a kill, ``counts.npy`` says how many draws of each chain they hold. Chains run on
+        this machine, not on a Dask cluster.
     log_likelihood : bool, default=True
         Add the group ``log_likelihood``, which ``az.loo`` needs, when the draws of all free
         variables are kept in memory and observations are independent given the variables.
@@ -225,7 +226,7 @@ def _fit_one(model: pm.Model, run: Run, engine: Engine, blas_threads: int | None
         with suppress(KeyboardInterrupt), numpy_warnings():
             found = log_likelihood_of(model, tree["posterior"].to_dataset())
             with_group(tree, "log_likelihood", found)
-    result = stamp(
+    return stamp(
         tree,
         model,
         engine=engine.name,
@@ -234,9 +235,6 @@ def _fit_one(model: pm.Model, run: Run, engine: Engine, blas_threads: int | None
         random_seed=run.random_seed,
         seconds=seconds,
     )
-    if run.store is not None:
-        finish_store(run.store, result.attrs)
-    return result
 
 
 def _mark_as_ended(tree: DataTree, what: str, by: str) -> None:

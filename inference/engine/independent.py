@@ -15,7 +15,7 @@ from .density import compile_densities, density_dataset
 from .engine import Run, coordinates
 from .evaluation import compile_deterministics, python_mode
 from .k_hat import pareto_k
-from .moments import RunningMoments, finite_moments, moments_dataset
+from .moments import RunningMoments, moments_dataset
 from .outputs import Moments
 from .result import draws_to_tree, with_group
 from .store import Store
@@ -95,10 +95,10 @@ def independent_draws(
     if likelihoods:
         dataset = density_dataset(model, likelihoods, tree["posterior"].to_dataset())
         with_group(tree, "log_likelihood", dataset)
-    known |= {
-        name: finite_moments(entry.mean, entry.sd, (tails or {}).get(name, np.inf))
-        for name, entry in running.items()
-    }
+    for name, entry in running.items():
+        exists = np.asarray((tails or {}).get(name, np.inf))
+        mean, sd = np.where(exists > 1, entry.mean, np.nan), np.where(exists > 2, entry.sd, np.nan)
+        known[name] = mean, sd
     if known:
         with_group(tree, "moments", moments_dataset(model, known))
     tree.attrs["independent"] = 1

@@ -18,7 +18,7 @@ from xarray import DataTree
 from ...validation import Count
 from .engine import Engine, Kind, Run, too_large, why_no_gradients
 from .independent import constrained_draws, gaussian_result, lower_factor
-from .outputs import ModeOutput
+from .outputs import PointOutput
 
 
 def curvature(gradient: Callable[[NDArray], NDArray], x: NDArray, run: Run) -> NDArray:
@@ -124,7 +124,7 @@ def search_by_gradients(
     space: Space = "constrained",
     max_iterations: Count = 5000,
     method: Literal["gradient"] = "gradient",
-) -> ModeOutput:
+) -> PointOutput:
     """Search for the mode by L-BFGS; `MAP` explains the settings."""
     mode = find_mode(model, run, space, max_iterations)
     advice = {
@@ -138,12 +138,11 @@ def search_by_gradients(
         f"{advice[space]}"
     )
     draws, _ = constrained_draws(model, mode.x[None])
-    return ModeOutput(
+    return PointOutput(
         values={name: values[0] for name, values in draws.items()},
         log_density=mode.log_density,
         climbs=[mode.history],
-        best=0,
-        converged=mode.found,
+        converged="yes" if mode.found else "no",
         attributes={"lp_measure": space, "gradient_norm": mode.steepest},
         note=note,
     )

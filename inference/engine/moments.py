@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import xarray as xr
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from xarray import Dataset
 
 from .evaluation import compile_at_point
@@ -147,12 +147,6 @@ def rhat_of_moments(moments: Dataset) -> Dataset:
         apart |= lacks.any("chain") & ~lacks.all("chain")
         found[name] = xr.where(apart, np.inf, np.sqrt(ratio))
     return Dataset(found)
-
-
-def finite_moments(mean: NDArray, sd: NDArray, tail: ArrayLike) -> Moments:
-    """Sample moments, NaN where they are infinite: E|x|^p is finite only for p below `tail`."""
-    exists = np.asarray(tail)
-    return np.where(exists > 1, mean, np.nan), np.where(exists > 2, sd, np.nan)
 
 
 def moments_dataset(model: pm.Model, moments: Mapping[str, Moments]) -> Dataset:

@@ -72,55 +72,33 @@ class ExactOutput:
 
 @dataclass(frozen=True)
 class PointOutput:
-    """A single point, and how it was reached.
+    """A single point, such as a mode, and the history of the search.
 
     Attributes
     ----------
     values : mapping of str to array
         Values of free variables and deterministics, on their constrained space, without the
         variables that the algorithm integrates out.
-    objective : array of shape (iterations,)
-        Objective of the algorithm after each iteration.
+    climbs : list of array of shape (iterations,)
+        Objective of the algorithm after each iteration, one array per start.
     converged : {"yes", "no", "no fixed point"}
     note : str
         Remark on the point, for the result.
-    """
-
-    values: Mapping[str, Array]
-    objective: Array
-    converged: Converged
-    note: str = ""
-
-
-@dataclass(frozen=True)
-class ModeOutput:
-    """A mode of a density of the declaration, and the history of the search.
-
-    Attributes
-    ----------
-    values : mapping of str to array
-        Every free variable, on its constrained space.
-    log_density : float
-        Log density of the declaration at the mode.
-    climbs : list of array of shape (iterations,)
-        Objective of the algorithm after each iteration, one array per start.
     best : int
         Index of the start that gave `values`.
-    converged : bool
+    log_density : float, optional
+        Log density of the declaration at the point.
     attributes : mapping of str to str or float
-        Attributes of the result: ``lp_measure``, the measure of `log_density`, and the algorithm's
-        figures on the quality of the mode.
-    note : str
-        Remark on the mode, for the result.
+        Attributes of the result, such as ``lp_measure``, the measure of `log_density`.
     ends : mapping of str to array of shape (start, ...)
-        Final values of every start, for the variables that tell the modes apart.
+        Final values of every start, for the variables that tell the points apart.
     """
 
     values: Mapping[str, Array]
-    log_density: float
     climbs: list[Array]
-    best: int
-    converged: bool
-    attributes: Mapping[str, str | float]
+    converged: Converged
     note: str = ""
+    best: int = 0
+    log_density: float | None = None
+    attributes: Mapping[str, str | float] = field(default_factory=dict)
     ends: Mapping[str, Array] = field(default_factory=dict)

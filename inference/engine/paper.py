@@ -30,7 +30,7 @@ from .engine import Engine, Kind, Run, why_no_gradients, why_not_dask
 from .independent import independent_draws
 from .k_hat import convergence_of_ascent, pareto_k
 from .mode import Space, search_by_gradients
-from .outputs import ExactOutput, ModeOutput, PointOutput, VariationalOutput
+from .outputs import ExactOutput, PointOutput, VariationalOutput
 from .result import point_to_tree, trajectory, with_group
 
 
@@ -73,7 +73,7 @@ class Paper:
         The model's class.
     exact, gibbs, vb, em, map : Algorithm, optional
         Functions (model, run, *, settings) for the engines. They return an `ExactOutput`, a list of
-        PyMC step methods, a `VariationalOutput`, a `PointOutput` and a `ModeOutput`.
+        PyMC step methods, a `VariationalOutput`, and for EM and MAP a `PointOutput`.
     predict : callable, optional
         (model, result, kernels_new, *, keep_draws, ...) -> Dataset, for `predict`; further keyword
         arguments with defaults are options of `predict` on this model.
@@ -107,7 +107,7 @@ class Paper:
     gibbs: Algorithm[Sequence[Any]] | None = None
     vb: Algorithm[VariationalOutput] | None = None
     em: Algorithm[PointOutput] | None = None
-    map: Algorithm[ModeOutput] | None = None
+    map: Algorithm[PointOutput] | None = None
     predict: Callable[..., Dataset] | None = None
     identified: Callable[[DataTree, str], Dataset] | None = None
     identified_reads: Sequence[str] = ()
@@ -315,7 +315,34 @@ class VB(PaperEngine[VariationalOutput]):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class EM(PaperEngine[PointOutput]):
+class PointEngine(PaperEngine[PointOutput]):
+    """An engine whose result is a single point."""
+
+    kind: ClassVar[Kind] = "point"
+    limits: ClassVar[str] = "no uncertainty"
+
+    @override
+    def run(self, model: pm.Model, run: Run) -> DataTree:
+        output = self.implement(model, run)
+        has_density = output.log_density is not None
+        stats = {"lp": np.array([output.log_density])} if has_density else None
+        tree = point_to_tree(model, output.values, stats)
+        climbs = trajectory("objective", output.climbs, output.best)
+        for name, values in output.ends.items():
+            dims = model.named_vars_to_dims[name]
+            climbs[f"{name}_of_start"] = (("start", *dims), values)
+            climbs = climbs.assign_coords({dim: list(model.coords[dim]) for dim in dims})
+        with_group(tree, "trajectory", climbs)
+        tree.attrs |= {**output.attributes, "converged": output.converged}
+        if output.note:
+            tree.attrs["note"] = output.note
+        if output.converged == "no":
+            warn_user(output.note or f"{self.name} did not converge.")
+        return tree
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class EM(PointEngine):
     """Expectation-maximisation by the paper's closed-form updates.
 
     The result holds the point in ``point`` and, as a single draw, in ``posterior``, and the
@@ -352,25 +379,11 @@ class EM(PaperEngine[PointOutput]):
     """
 
     name: ClassVar[str] = "EM"
-    kind: ClassVar[Kind] = "point"
-    limits: ClassVar[str] = "no uncertainty"
 
     max_iterations: Count | Literal["limit"] | None = None
     start: Literal["mean", "zero"] | None = None
     tolerance: Positive | None = None
     memory: CountOrZero | None = None
-
-    @override
-    def run(self, model: pm.Model, run: Run) -> DataTree:
-        output = self.implement(model, run)
-        tree = point_to_tree(model, output.values)
-        with_group(tree, "trajectory", trajectory("objective", [output.objective]))
-        tree.attrs["converged"] = output.converged
-        if output.note:
-            tree.attrs["note"] = output.note
-        if output.converged == "no":
-            warn_user(output.note or "EM did not converge.")
-        return tree
 
 
 #: For every model without discrete variables.
@@ -378,7 +391,7 @@ BY_GRADIENTS = Algorithm(search_by_gradients, unless=why_no_gradients)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class MAP(PaperEngine[ModeOutput]):
+class MAP(PointEngine):
     """Mode of a density of the declaration: the paper's own algorithm, or a search by gradients.
 
     The result holds the point in ``point`` and, as a single draw, in ``posterior``, its log density
@@ -418,8 +431,6 @@ class MAP(PaperEngine[ModeOutput]):
     """
 
     name: ClassVar[str] = "MAP"
-    kind: ClassVar[Kind] = "point"
-    limits: ClassVar[str] = "no uncertainty"
 
     method: Literal["gradient"] | None = None
     max_iterations: Count | None = None
@@ -428,7 +439,7 @@ class MAP(PaperEngine[ModeOutput]):
     space: Space | None = None
 
     @override
-    def verdict(self, model: pm.Model) -> tuple[Algorithm[ModeOutput] | None, str | None]:
+    def verdict(self, model: pm.Model) -> tuple[Algorithm[PointOutput] | None, str | None]:
         own, reason = super().verdict(model)
         if own is not None and reason is None and self.method is None:
             return own, None
@@ -437,23 +448,6 @@ class MAP(PaperEngine[ModeOutput]):
     @override
     def serves(self, model: pm.Model) -> int | None:
         return 10_000 if self.algorithm(model) is BY_GRADIENTS else None
-
-    @override
-    def run(self, model: pm.Model, run: Run) -> DataTree:
-        output = self.implement(model, run)
-        tree = point_to_tree(model, output.values, {"lp": np.array([output.log_density])})
-        climbs = trajectory("objective", output.climbs, output.best)
-        for name, values in output.ends.items():
-            dims = model.named_vars_to_dims[name]
-            climbs[f"{name}_of_start"] = (("start", *dims), values)
-            climbs = climbs.assign_coords({dim: list(model.coords[dim]) for dim in dims})
-        with_group(tree, "trajectory", climbs)
-        tree.attrs.update(output.attributes)
-        tree.attrs["converged"] = "yes" if output.converged else "no"
-        if output.note:
-            tree.attrs["note"] = output.note
-            warn_user(output.note)
-        return tree
 
 
 def log_evidence(model: pm.Model) -> float:

@@ -30,9 +30,6 @@ from .store import check_store
 # Largest block of functions held at once, in numbers (64 MB).
 BLOCK = 8_000_000
 
-# Options of papers' functions that are arguments of `predict`.
-GIVEN_ANYWAY = {"progressbar", "random_seed"}
-
 
 def predict(
     model: pm.Model,
@@ -131,12 +128,6 @@ def predict(
 
         The attributes name the engine and the model; some models add attributes.
 
-    Warns
-    -----
-    UserWarning
-        When a monitored entry of a chain of `MutualKernelCompletion` has fewer than 100 effective
-        draws.
-
     Raises
     ------
     ValueError
@@ -157,8 +148,7 @@ def predict(
     """
     check_arguments(predict, locals())
     check_model(model, "predict")
-    function = _predictive(model)
-    taken = _check_options(model, function, options)
+    function, taken = _function_and_options(model, options)
     check_fitted(model, result, "predict")
     path = None if store is None else check_store(store, "predict")
     seed = integer_seed(random_seed, "random_seed", "predict")
@@ -189,31 +179,29 @@ def predict(
         return _joined([*chunks]) if path is None else _written(chunks, path)
 
 
-def _predictive(model: pm.Model) -> Callable[..., Dataset]:
-    """Return the prediction function of the model's paper; raise TypeError if there is none."""
-    for paper in papers_of(type(model)):
-        if paper.predict is not None:
-            return paper.predict
-    written = ", ".join(p.model.__name__ for p in PAPERS.values() if p.predict)
-    raise TypeError(
-        f"predict is not available for {type(model).__name__} (available for {written}). "
-        "pm.sample_posterior_predictive works on every PyMC model."
-    )
+def _function_and_options(
+    model: pm.Model, options: Mapping[str, Any]
+) -> tuple[Callable[..., Dataset], list[str]]:
+    """Prediction function of the model's paper, and the options that it takes.
 
-
-def _check_options(
-    model: pm.Model, function: Callable[..., Dataset], options: Mapping[str, Any]
-) -> list[str]:
-    """List the options of the model's predictions; raise TypeError for any other option."""
+    Raises TypeError if there is no function, and for options that it does not take.
+    """
+    function = next((p.predict for p in papers_of(type(model)) if p.predict is not None), None)
+    if function is None:
+        written = ", ".join(p.model.__name__ for p in PAPERS.values() if p.predict)
+        raise TypeError(
+            f"predict is not available for {type(model).__name__} (available for {written}). "
+            "pm.sample_posterior_predictive works on every PyMC model."
+        )
     parameters = inspect.signature(function).parameters.values()
     taken = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.name != "keep_draws"]
     if unknown := sorted(options.keys() - taken):
-        own = [name for name in taken if name not in GIVEN_ANYWAY]
+        own = [name for name in taken if name not in ("progressbar", "random_seed")]
         raise TypeError(
             f"predict of a {type(model).__name__} takes no {', '.join(map(repr, unknown))}; its "
             f"options are {', '.join(map(repr, ['keep_draws', *own]))}."
         )
-    return taken
+    return function, taken
 
 
 def in_chunks(kernels_new: Any) -> bool:

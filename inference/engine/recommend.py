@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import inf, nan
+from timeit import Timer
 from typing import Any, get_args, override
 
 import pandas as pd
@@ -31,9 +32,8 @@ REASONS: dict[Kind, str] = {
     "point": "It finds one point and says nothing about uncertainty.",
 }
 
-# Seconds for which an algorithm runs, and calls that are enough.
+# Seconds for which an algorithm runs.
 MOMENT = 1.5
-MOST_CALLS = 1000
 # Draws that are timed, and length of the tuning in which sweeps are.
 FEW = 10
 TUNING_TIMED = 100
@@ -85,11 +85,6 @@ def recommend(
         ``.engine`` is for `fit`. Prints as a table of all engines that apply, in order of
         preference; ``.frame`` has, by engine, the columns seconds (NaN if not measured), limits and
         advice.
-
-    Raises
-    ------
-    ValueError
-        If `max_seconds` or a number is out of range.
 
     Notes
     -----
@@ -209,8 +204,5 @@ def seconds_of(model: pm.Model, engine: PaperEngine[Any], run: Run) -> float:
 def _each(call: Callable[[], object]) -> float:
     """Mean seconds of a call after the first one, which also prepares."""
     call()
-    begun, calls = time.perf_counter(), 0
-    while calls == 0 or (time.perf_counter() - begun < MOMENT and calls < MOST_CALLS):
-        call()
-        calls += 1
-    return (time.perf_counter() - begun) / calls
+    calls, seconds = Timer(call).autorange()
+    return seconds / calls

@@ -16,15 +16,7 @@ from .provenance import check_model
 
 @dataclass(frozen=True, repr=False)
 class EngineTable:
-    """A table of engines, printed whole in a console and in Jupyter.
-
-    Attributes
-    ----------
-    title : str
-        Heading of the printed table.
-    frame : DataFrame
-        One row per engine, whose name is the index.
-    """
+    """A titled frame with one row per engine, printed whole in a console and in Jupyter."""
 
     title: str
     frame: pd.DataFrame
@@ -74,11 +66,9 @@ def engines(model: pm.Model) -> EngineTable:
 
     Notes
     -----
-    "small n" is advice: the engine runs, but the model has more unconstrained coordinates than
-    the engine serves in practice. The limits are about 2,000 for NUTS (whose trajectories lengthen
-    with the dimension), Pathfinder and Laplace (two gradients per coordinate), 5,000 for ADVI
-    (thousands of noisy steps), 10,000 for MAP by gradients, and 50 for SMC (whose particles do not
-    cover more).
+    "small n" is advice: the engine runs, but the model has more unconstrained coordinates than the
+    engine serves in practice, about 2,000 for NUTS, Pathfinder and Laplace, 5,000 for ADVI, 10,000
+    for MAP by gradients, and 50 for SMC.
 
     Examples
     --------

@@ -92,15 +92,15 @@ def completion_by_em(
         note = (
             f"{_no_fixed_point(given)}; K21 has a limit. Stopped after {max_iterations} iterations."
         )
-        return PointOutput(values, objective, "no fixed point", note)
+        return PointOutput(values, [objective], "no fixed point", note)
     gap = abs(size / _size(given, np.inf) - 1)
     if gap <= tolerance:
-        return PointOutput(values, objective, "yes")
+        return PointOutput(values, [objective], "yes")
     note = (
         f"After {max_iterations} iterations the point is {gap:.1e} from its limit, relative to the "
         "limit's norm: max_iterations='limit' computes the limit."
     )
-    return PointOutput(values, objective, "no", note)
+    return PointOutput(values, [objective], "no", note)
 
 
 def _no_fixed_point(given: CompletionParameters) -> str:

@@ -92,7 +92,7 @@ def fit_mutual_kernel_completion(
             raise argument_error("lam", owner, requirement, f"{problem.lam:g}") from None
     values = _values(model, problem, objective, found)
     if found.gradient <= tolerance:
-        return PointOutput(values, -found.objective, "yes")
+        return PointOutput(values, [-found.objective], "yes")
     note = (
         f"After {len(found.objective)} iterations the gradient is {found.gradient:.1e} in units "
         f"of lambda's curvature; the tolerance is {tolerance:g}."
@@ -109,7 +109,7 @@ def fit_mutual_kernel_completion(
                 f" Some kernels have low rank, so that M may be nearly singular at "
                 f"lam={problem.lam:g}. Increase lam or jitter."
             )
-    return PointOutput(values, -found.objective, "no", note)
+    return PointOutput(values, [-found.objective], "no", note)
 
 
 def minimize(

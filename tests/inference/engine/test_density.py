@@ -193,10 +193,10 @@ def test_models_of_one_structure_share_a_function_but_neither_data_nor_constants
     first, second = (kz.CompositeKernelClassification.example(random_seed=s) for s in (0, 1))
     other_prior = kz.CompositeKernelClassification.example(sigma=3.0)
     draws = draws_of(first, 4)
-    evaluation._FUNCTIONS._known.clear()
+    vars(evaluation._COMPILED).clear()
     for model, functions in ((first, 1), (second, 1), (other_prior, 2), (first, 2)):
         np.testing.assert_allclose(log_density(model, draws), point_by_point(model, draws))
-        assert len(evaluation._FUNCTIONS._known) == functions
+        assert len(evaluation._COMPILED.functions) == functions
     pm.set_data({"K": 2 * second["K"].get_value()}, model=second)
     np.testing.assert_allclose(log_density(second, draws), point_by_point(second, draws))
 
@@ -208,13 +208,14 @@ def test_threads_do_not_share_a_function():
     own = []
 
     def evaluate(_):
-        own.append(evaluation._FUNCTIONS._known)
-        return log_density(model, draws)
+        found = log_density(model, draws)
+        own.append(evaluation._COMPILED.functions)
+        return found
 
     with ThreadPoolExecutor(3) as pool:
         for together in pool.map(evaluate, range(6)):
             np.testing.assert_array_equal(together, alone)
-    assert evaluation._FUNCTIONS._known not in own
+    assert not any(evaluation._COMPILED.functions is each for each in own)
 
 
 def test_the_log_likelihood_of_an_approximation_is_that_of_its_draws():

@@ -15,8 +15,7 @@ from pymc.backends.base import _choose_chains
 
 import kernelzoo as kz
 from kernelzoo.inference.engine import independent
-from kernelzoo.inference.engine.provenance import check_fitted
-from kernelzoo.inference.engine.store import COUNTS, Store
+from kernelzoo.inference.engine.store import Store
 from kernelzoo.inference.kernel_completion import exact as wishart_completion
 
 COMMON = {"random_seed": 1, "progressbar": False, "var_names": ["K21", "trace_K22"]}
@@ -47,9 +46,6 @@ def test_exact_draws_on_disk_are_those_in_memory(model, tmp_path):
     for name in ("K21", "trace_K22"):
         np.testing.assert_array_equal(disk["posterior"][name], memory["posterior"][name])
         assert disk["posterior"][name].dims == memory["posterior"][name].dims
-    opened = kz.open_store(tmp_path / "draws")
-    assert opened.attrs == disk.attrs
-    assert "note" not in opened.attrs
 
 
 def test_an_interrupted_run_keeps_what_was_drawn(model, tmp_path):
@@ -81,7 +77,7 @@ def test_interrupted_chains_are_the_same_on_disk_and_in_memory(model, tmp_path):
     )
     for tree in (memory, disk):
         assert tree["moments"]["draws"].values.tolist() == [30, 2, 40]
-    assert np.load(tmp_path / "draws" / COUNTS).tolist() == [30, 2, 40]
+    assert np.load(tmp_path / "draws" / "counts.npy").tolist() == [30, 2, 40]
 
 
 @pytest.mark.parametrize("lengths", [(3, 3), (9, 1), (1, 9, 5), (2, 4, 4), (4, 2, 1), (6, 3, 2)])
@@ -105,8 +101,8 @@ def test_an_error_leaves_all_draws_made_so_far(model, tmp_path, cores):
     options = {"draws": 1000, "tune": 10, "chains": 2, "cores": cores, **COMMON}
     with pytest.raises(RuntimeError, match="planted"):
         kz.fit(model, "gibbs", **options, callback=fail, store=store)
-    count = np.load(store / COUNTS)[0]
-    draws = np.load(store / "posterior" / "K21.npy", mmap_mode="r")[0, :count]
+    count = np.load(store / "counts.npy")[0]
+    draws = np.load(store / "K21.npy", mmap_mode="r")[0, :count]
     assert len(np.unique(draws[:, 0, 0])) == count == 33
 
 
@@ -126,7 +122,8 @@ def test_an_error_leaves_exact_draws(model, tmp_path, monkeypatch):
         kz.fit(model, "exact", draws=1000, **COMMON, store=store)
     monkeypatch.setattr(wishart_completion, "draw_blocks", draw_blocks)
     complete = kz.fit(model, "exact", draws=33, **COMMON)
-    kept = kz.open_store(store)["posterior"]["K21"]
+    assert np.load(store / "counts.npy") == 33
+    kept = np.load(store / "K21.npy")[:, :33]
     np.testing.assert_array_equal(kept, complete["posterior"]["K21"])
 
 
@@ -141,17 +138,14 @@ def test_a_killed_process_leaves_its_draws(tmp_path):
     deadline = time.monotonic() + 240
     while time.monotonic() < deadline:
         assert process.poll() is None
-        if (store / COUNTS).exists() and np.load(store / COUNTS).sum() > 500:
+        if (store / "counts.npy").exists() and np.load(store / "counts.npy").sum() > 500:
             break
         time.sleep(0.1)
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
-    opened = kz.open_store(store)
-    draws = opened["posterior"]["K21"].values[0]
+    draws = np.load(store / "K21.npy", mmap_mode="r")[0, : np.load(store / "counts.npy")[0]]
     assert 500 < len(draws) < 10_000
     assert len(np.unique(draws[:, 0, 0])) == len(draws)
-    assert opened.attrs["converged"] == "no"
-    assert opened.attrs["note"].startswith("unfinished")
 
 
 def write_two_chains(store, shape):
@@ -176,31 +170,28 @@ def test_a_full_disk_at_any_write_leaves_the_counted_draws(model, tmp_path, monk
     monkeypatch.setattr(Store, "_write", full)
     with pytest.raises(OSError, match="No space left on device"):
         write_two_chains(store, model["K21"].shape.eval())
-    if n < 3:
-        with pytest.raises(ValueError, match="'path' argument of open_store must be"):
-            kz.open_store(tmp_path / "draws")
-        return
-    opened = kz.open_store(tmp_path / "draws")["posterior"]
-    expected = [[0.0]] if n < 6 else [[0.0], [10.0]]
-    np.testing.assert_array_equal(opened["trace_K22"], expected)
-    np.testing.assert_array_equal(opened["K21"][..., 0, 0], expected)
+    counts = np.load(tmp_path / "draws" / "counts.npy")
+    assert counts.tolist() == [n >= 3, n >= 6]
+    for name in names:
+        kept = np.load(tmp_path / "draws" / f"{name}.npy")
+        for chain in np.flatnonzero(counts):
+            np.testing.assert_array_equal(kept[chain, 0], np.full(kept.shape[2:], 10.0 * chain))
 
 
-def test_a_store_of_unequal_chains_opens_without_draws_not_made(model, tmp_path):
+def test_a_store_of_unequal_chains_has_no_draws_that_were_not_made(model, tmp_path):
     """As a killed writer leaves it: chains of 7, 3, 8 and 0 draws."""
     store = Store(tmp_path / "draws", model, ["trace_K22"], 4, 9)
     for chain, length in enumerate((7, 3, 8)):
         store.append(chain, {"trace_K22": 10 * chain + np.arange(length)})
-    opened = kz.open_store(tmp_path / "draws")["posterior"]
-    np.testing.assert_array_equal(opened["trace_K22"], [np.arange(7), 20 + np.arange(7)])
+    kept = store.dataset()["trace_K22"]
+    np.testing.assert_array_equal(kept, [np.arange(7), 20 + np.arange(7)])
 
 
-def test_draws_are_not_read_when_a_store_is_opened(model, tmp_path):
+def test_draws_stay_on_disk(model, tmp_path):
     store = Store(tmp_path / "draws", model, ["trace_K22"], 2, 10**10)
     for chain in range(2):
         store.append(chain, {"trace_K22": np.arange(3.0)})
-    opened = kz.open_store(tmp_path / "draws")["posterior"]
-    np.testing.assert_array_equal(opened["trace_K22"], [np.arange(3)] * 2)
+    np.testing.assert_array_equal(store.dataset()["trace_K22"], [np.arange(3)] * 2)
 
 
 def test_of_two_fits_that_begin_in_one_folder_the_second_is_refused(model, tmp_path):
@@ -212,14 +203,7 @@ def test_of_two_fits_that_begin_in_one_folder_the_second_is_refused(model, tmp_p
     with pytest.raises(ValueError, match=needed):
         second.append(0, {name: np.arange(10, 13)})
     first.append(0, {name: np.arange(3, 5)})
-    np.testing.assert_array_equal(kz.open_store(path)["posterior"][name], [np.arange(5)])
-
-
-def test_what_is_no_store_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"'path' argument of open_store must be the folder"):
-        kz.open_store(tmp_path)
-    with pytest.raises(ValueError, match=r"'path' argument of open_store must be the folder"):
-        kz.open_store(tmp_path / "nothing")
+    np.testing.assert_array_equal(first.dataset()[name], [np.arange(5)])
 
 
 def test_bad_stores_are_refused(model, tmp_path):
@@ -241,36 +225,19 @@ def test_a_run_stopped_before_its_first_draw_says_so(model, tmp_path):
                store=tmp_path / "draws", **COMMON)  # fmt: skip
 
 
-def test_an_opened_store_is_the_result(tmp_path):
+def test_a_result_on_disk_is_as_any_other(tmp_path):
     rng = np.random.default_rng(1)
     X, y = rng.normal(size=(9, 2)), rng.normal(size=9)
     kernels = (kz.gaussian(0.5) | kz.linear()).normalize("trace")
     train = pd.DataFrame(X, [f"P{i}" for i in range(9)])
     model = kz.CompositeKernelRegression(kernels(train), y, combination="binary")
     options = COMMON | {"draws": 20, "tune": 5, "chains": 2, "cores": 1, "var_names": None}
-    result = kz.fit(model, "gibbs", **options, store=tmp_path / "draws")
-    opened = kz.open_store(tmp_path / "draws")
-    assert opened.attrs == result.attrs
+    disk = kz.fit(model, "gibbs", **options, store=tmp_path / "draws")
+    memory = kz.fit(model, "gibbs", **options)
     for group in ("posterior", "observed_data", "constant_data"):
-        one, other = (tree[group].to_dataset().drop_attrs() for tree in (opened, result))
+        one, other = (tree[group].to_dataset().drop_attrs() for tree in (disk, memory))
         xr.testing.assert_identical(one.load(), other.load())
-    xr.testing.assert_identical(kz.inclusion(opened), kz.inclusion(result))
+    xr.testing.assert_identical(kz.inclusion(disk), kz.inclusion(memory))
     new = kernels(train[:3] + 0.1, train)
-    xr.testing.assert_identical(kz.predict(model, opened, new), kz.predict(model, result, new))
-    opened.load().to_netcdf(tmp_path / "result.nc")
-    other = kz.CompositeKernelRegression(kernels(train), y[::-1], combination="binary")
-    with pytest.raises(ValueError, match="other values of"):
-        kz.predict(other, opened, new)
-
-
-def test_a_store_of_a_killed_fit_knows_its_model(model, tmp_path):
-    """Attributes that a finished fit adds are missing."""
-    path = tmp_path / "draws"
-    Store(path, model, ["K21"], 1, 9).append(0, {"K21": np.zeros((2, *model["K21"].shape.eval()))})
-    opened = kz.open_store(path)
-    check_fitted(model, opened, "predict")
-    with pytest.raises(ValueError, match="'result' argument of predict"):
-        check_fitted(kz.WishartKernelMixture.example(), opened, "predict")
-    (path / "attributes.json").unlink()
-    with pytest.raises(ValueError, match="'path' argument of open_store"):
-        kz.open_store(path)
+    xr.testing.assert_identical(kz.predict(model, disk, new), kz.predict(model, memory, new))
+    disk.to_netcdf(tmp_path / "result.nc")
