@@ -40,8 +40,8 @@ def list_engines(options: argparse.Namespace, console: Console) -> None:
         models = {model.__name__: model for model in MODELS}
         example = models[check_name(options.model, models, "MODEL", "engines")].example()
         whole = engines(example)
-        table = EngineTable(whole.title, whole.frame.drop(columns="settings"))
-        console.print(repr(table), markup=False, highlight=False)
+        shown = EngineTable(whole.title, whole.frame.drop(columns="settings"))
+        console.print(repr(shown), markup=False, highlight=False)
         return
     table = Table("model", "engines that apply")
     for model in MODELS:

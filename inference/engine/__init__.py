@@ -8,20 +8,9 @@ returns (`outputs`) becomes draws in `independent`, chains in `chains`, or a poi
 Laplace in `mode`; ADVI, Pathfinder and SMC are in ``inference/generic``.
 """
 
-from .engine import Engine, Run
 from .independent import lean_tree
 from .progress import quiet_sampler, track
-from .provenance import versions
 from .result import with_group
 from .tasks import records
 
-__all__ = [
-    "Engine",
-    "Run",
-    "lean_tree",
-    "quiet_sampler",
-    "records",
-    "track",
-    "versions",
-    "with_group",
-]
+__all__ = ["lean_tree", "quiet_sampler", "records", "track", "with_group"]

@@ -1,4 +1,4 @@
-"""Chains: where they begin, `pm.sample` for those of this process, and those on a Dask cluster."""
+"""Chains: `pm.sample` for those of this process, and those on a Dask cluster."""
 
 from collections.abc import Mapping
 from contextlib import closing, suppress
@@ -45,9 +45,8 @@ def run_chains(model: pm.Model, run: Run, *, callbacks: bool = True, **options: 
         seed = np.random.default_rng(seed)
         seed.spawn(run.chain)
     # The graph of the recorded variables is evaluated once per draw.
-    mode = mode_worth(run.chains * (run.tune + run.draws))
-    if "compile_kwargs" in user:
-        mode = get_mode(user["compile_kwargs"].get("mode", mode))
+    theirs = (user.get("compile_kwargs") or {}).get("mode")
+    mode = get_mode(theirs) if theirs else mode_worth(run.chains * (run.tune + run.draws))
     kept, streamed = run.kept(model), run.streamed(model)
     recorded = kept if callbacks else [*dict.fromkeys([*kept, *streamed])]
     moments = MomentsOfChains(streamed) if streamed and callbacks else None
@@ -87,7 +86,7 @@ def run_chains(model: pm.Model, run: Run, *, callbacks: bool = True, **options: 
             random_seed=seed,
             progressbar=run.progressbar,
             **options,
-            **{"compile_kwargs": {"mode": mode_worth(inf)}} | user,
+            **{"compile_kwargs": {"mode": mode_worth(inf)}, **user},
         )
     if store is not None:
         with_group(tree, "posterior", store.dataset())

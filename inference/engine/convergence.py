@@ -101,14 +101,6 @@ def convergence_of_noisy_ascent(elbo: np.ndarray) -> Converged:
 FEWEST_TO_MONITOR = 100
 
 
-def _log_warnings(tree: DataTree) -> None:
-    """Log PyMC's warnings of divergences and tree depth, and our note on R-hat."""
-    wrong = [*warn_divergences(tree), *warn_treedepth(tree)]
-    if "note" in tree.attrs:
-        wrong.append(SamplerWarning(WarningType.CONVERGENCE, tree.attrs["note"], "warn"))
-    log_warnings(wrong)
-
-
 def is_monitored(run: Run) -> bool:
     """Whether R-hat is computed here, and not by PyMC."""
     asked = "compute_convergence_checks" not in run.sampler_options
@@ -116,8 +108,11 @@ def is_monitored(run: Run) -> bool:
 
 
 def judge_chains(tree: DataTree, model: pm.Model, run: Run) -> None:
-    """Record whether the chains converged, and log what is wrong with them."""
+    """Record whether the chains converged, and log what is wrong with them, as PyMC does."""
     tree.attrs["converged"] = convergence_of_chains(tree, model, run.draws)
-    if is_monitored(run):
-        _log_warnings(tree)
     tree.attrs["lp_measure"] = "unconstrained"
+    if is_monitored(run):
+        wrong = [*warn_divergences(tree), *warn_treedepth(tree)]
+        if "note" in tree.attrs:
+            wrong.append(SamplerWarning(WarningType.CONVERGENCE, tree.attrs["note"], "warn"))
+        log_warnings(wrong)

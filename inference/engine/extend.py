@@ -72,12 +72,8 @@ def extend(
     ------
     ValueError
         When the result is not of the model's current data, priors and likelihood; when a group that
-        is named cannot be made, or exists and is not determined by the draws. Posterior predictive
-        draws need draws of the parents of the observed variables, and log densities those of all
-        free variables. Where observations are dependent given the variables (one multivariate
-        normal or Wishart matrix), there is no log likelihood of each.
-    TypeError
-        When `result` is not a DataTree.
+        is named cannot be made (the message says why), or exists and is not determined by the
+        draws.
 
     Notes
     -----
@@ -93,9 +89,6 @@ def extend(
 
     With ``az.psense``, scale the hyperparameters alone (``prior_var_names=["varphi", "zeta"]``):
     the density of regression weights given their variances is part of the model.
-
-    Cost: one evaluation of the model per draw for log densities; memory for the draws times the
-    size of the observed variables, n1 x n1 numbers per draw for the completion models.
 
     Examples
     --------

@@ -35,10 +35,7 @@ from .completions import fit_each_completion
 from .density import log_likelihood as log_likelihood_of
 from .density import why_no_log_likelihood
 from .engine import Engine, Run, applicable, engines_for, variables_drawn
-from .evaluation import (
-    compiling_with,
-    python_mode,
-)
+from .evaluation import compiling_with, python_mode
 from .k_hat import is_unreliable, k_hat_of, warn_of_poor_approximation
 from .progress import can_show
 from .result import stamp, with_group

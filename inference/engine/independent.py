@@ -1,6 +1,6 @@
 """Results of independent draws, those of Gaussian approximations among them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,11 +41,8 @@ def independent_draws(
     them; log densities of `exact` draws are not evaluated. Variables with known `moments` are not
     accumulated, and accumulated moments that `tails` calls infinite are NaN; see `ExactOutput`.
     """
-    # The second stream: the algorithm may have used the seed's first one.
-    rng = run.rng(1)
-    kept = run.kept(model)
+    kept, streamed = run.kept(model), run.streamed(model)
     known = dict(moments or {})
-    streamed = run.streamed(model)
     if run.moments is not None:
         known = {name: known[name] for name in run.moments if name in known}
         streamed = [name for name in streamed if name not in known]
@@ -54,37 +51,29 @@ def independent_draws(
     deterministics = {str(variable.name) for variable in model.deterministics}
     derive = compile_deterministics(model, sorted(deterministics.intersection({*kept, *streamed})))
     densities = None if exact else compile_densities(model)
-    parts: list[tuple[dict[str, NDArray], ...]] = []
     running = {name: RunningMoments() for name in streamed}
     store = None if run.store is None else Store(run.store, model, kept, 1, run.draws)
+    parts: list[tuple[dict[str, NDArray], ...]] = []
     left = run.draws
-    block = max(1, BLOCK // (8 * max(1, coordinates(model))))
     with run.track(run.draws, "Independent draws") as bar:
         try:
-            while left:
-                size = min(left, block)
-                drawn = sample(size, rng)
-                draws, log_q = (drawn, None) if exact else drawn
-                draws = _checked(model, draws, size)
-                for first in range(0, size, PART):
-                    part = {name: x[first : first + PART] for name, x in draws.items()}
-                    part |= derive(part)
-                    stats: dict[str, NDArray] = {}
-                    likelihoods: dict[str, NDArray] = {}
-                    if densities is not None:
-                        joint, observed = densities(part)
-                        stats = {"lp": joint, "lq": log_q[first : first + PART]}
-                        likelihoods = observed if run.log_likelihood else {}
-                    for name, accumulated in running.items():
-                        accumulated.update(part[name])
-                    number = min(PART, size - first)
-                    # One step: what an interrupt leaves is whole.
-                    here = {} if store else {name: part[name] for name in kept}
-                    parts.append((here, stats, likelihoods))
-                    if store is not None:
-                        store.append(0, part)
-                    left -= number
-                    bar.advance(number)
+            for part, log_q in _parts(model, run, sample, exact=exact):
+                part |= derive(part)
+                stats, likelihoods = {}, {}
+                if densities is not None:
+                    joint, observed = densities(part)
+                    stats = {"lp": joint, "lq": log_q}
+                    likelihoods = observed if run.log_likelihood else {}
+                for name, accumulated in running.items():
+                    accumulated.update(part[name])
+                # One step: what an interrupt leaves is whole.
+                here = {} if store else {name: part[name] for name in kept}
+                parts.append((here, stats, likelihoods))
+                if store is not None:
+                    store.append(0, part)
+                number = len(next(iter(part.values())))
+                left -= number
+                bar.advance(number)
         except KeyboardInterrupt:
             if not parts or (store is not None and not store.counts.any()):
                 raise
@@ -107,18 +96,34 @@ def independent_draws(
     return tree
 
 
-def _checked(model: pm.Model, draws: Any, size: int) -> dict[str, NDArray]:
-    """Raise ValueError unless there are `size` draws of every free variable, without NaN."""
-    shapes = {name: np.shape(values) for name, values in draws.items()}
-    for name in [str(rv.name) for rv in model.free_RVs]:
-        if shapes.get(name, ())[:1] != (size,):
-            got = f"shape {shapes[name]}" if name in shapes else "none"
-            raise ValueError(
-                f"'sample' must return {size} draws of {name!r}, along the first axis. Got {got}."
-            )
-        if np.isnan(draws[name]).any():
-            raise ValueError(f"'sample' must return draws without NaN. Got NaN for {name!r}.")
-    return dict(draws)
+def _parts(
+    model: pm.Model, run: Run, sample: Callable[[int, np.random.Generator], Any], *, exact: bool
+) -> Iterator[tuple[dict[str, NDArray], Any]]:
+    """Draws of every free variable, part by part, and log q of those that are not `exact`.
+
+    Raises ValueError unless `sample` gives as many draws as asked for, without NaN.
+    """
+    # The second stream: the algorithm may have used the seed's first one.
+    rng = run.rng(1)
+    free = [str(rv.name) for rv in model.free_RVs]
+    block = max(1, BLOCK // (8 * max(1, coordinates(model))))
+    for begun in range(0, run.draws, block):
+        size = min(run.draws - begun, block)
+        drawn = sample(size, rng)
+        draws, log_q = (drawn, None) if exact else drawn
+        for name in free:
+            if np.shape(draws.get(name))[:1] != (size,):
+                got = f"shape {np.shape(draws[name])}" if name in draws else "none"
+                raise ValueError(
+                    f"'sample' must return {size} draws of {name!r}, along the first axis. "
+                    f"Got {got}."
+                )
+            if np.isnan(draws[name]).any():
+                raise ValueError(f"'sample' must return draws without NaN. Got NaN for {name!r}.")
+        for first in range(0, size, PART):
+            part = slice(first, first + PART)
+            values = {name: array[part] for name, array in draws.items()}
+            yield values, None if log_q is None else log_q[part]
 
 
 def _joined(parts: Sequence[Mapping[str, NDArray]]) -> dict[str, NDArray]:

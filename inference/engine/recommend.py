@@ -41,13 +41,7 @@ TUNING_TIMED = 100
 
 @dataclass(frozen=True, repr=False)
 class Recommendation(EngineTable):
-    """The recommended engine, with the table of all engines that apply.
-
-    Attributes
-    ----------
-    engine : Engine
-        Recommended engine, for `fit`.
-    """
+    """The recommended engine, for `fit`, with the table of all engines that apply."""
 
     engine: Engine
 
@@ -107,10 +101,10 @@ def recommend(
         for engine in ordered:
             bar.advance(engine=engine.name)
             seconds, failure = nan, None
-            own = isinstance(engine, PaperEngine) and engine.algorithm(model) is not BY_GRADIENTS
-            if own and (engine.kind != "point" or max_seconds):
+            if isinstance(engine, PaperEngine) and (engine.kind != "point" or max_seconds):
                 try:
-                    seconds = seconds_of(model, engine, run)
+                    if engine.algorithm(model) is not BY_GRADIENTS:
+                        seconds = seconds_of(model, engine, run)
                 except Exception as error:  # any error: the other engines may work
                     failure = f"it could not be measured: {type(error).__name__}: {error}"
             small = small_only(model, engine)

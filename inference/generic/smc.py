@@ -141,7 +141,7 @@ class SMC(Engine):
             random_seed=run.random_seed,
             progressbar=run.progressbar,
             model=model,
-            **{"compile_kwargs": {"mode": mode}} | run.sampler_options,
+            **{"compile_kwargs": {"mode": mode}, **run.sampler_options},
         )
         stats = _rectangular(tree["sample_stats"].to_dataset(), run.chains)
         with_group(tree, "sample_stats", stats)
