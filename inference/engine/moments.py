@@ -95,12 +95,13 @@ class MomentsOfChains:
 
     def dataset(self, model: pm.Model) -> Dataset:
         """Moments with a leading dimension "chain"."""
-        each = []
-        for chain, running in sorted(self.chains.items()):
+        each, counts = [], []
+        for _, running in sorted(self.chains.items()):
             moments = {name: (entry.mean, entry.sd) for name, entry in running.items()}
-            count = running[self.names[0]].count
-            each.append(moments_dataset(model, moments).assign_coords(chain=chain, draws=count))
-        return xr.concat(each, "chain")
+            each.append(moments_dataset(model, moments))
+            counts.append(running[self.names[0]].count)
+        joined = xr.concat(each, "chain", data_vars="all", coords="minimal", compat="override")
+        return joined.assign_coords(chain=sorted(self.chains), draws=("chain", counts))
 
 
 def moments_of_draws(posterior: Dataset) -> Dataset:
