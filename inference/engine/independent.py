@@ -111,6 +111,9 @@ def _parts(
         size = min(run.draws - begun, block)
         drawn = sample(size, rng)
         draws, log_q = (drawn, None) if exact else drawn
+        if not isinstance(draws, Mapping):
+            got = f"a {type(draws).__name__}"
+            raise ValueError(f"'sample' must return a dict of draws, and of VB log q. Got {got}.")
         for name in free:
             if np.shape(draws.get(name))[:1] != (size,):
                 got = f"shape {np.shape(draws[name])}" if name in draws else "none"

@@ -336,8 +336,8 @@ class PointEngine(PaperEngine[PointOutput]):
         tree.attrs |= {**output.attributes, "converged": output.converged}
         if output.note:
             tree.attrs["note"] = output.note
-        if output.converged == "no":
-            warn_user(output.note or f"{self.name} did not converge.")
+            if output.converged == "no":
+                warn_user(output.note)
         return tree
 
 

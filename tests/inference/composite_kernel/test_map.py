@@ -283,7 +283,7 @@ def test_engine_gives_the_point_the_climb_and_what_they_are():
     xr.testing.assert_equal(ends.isel(start=best, drop=True).rename("beta"), tree["point"]["beta"])
     log_phi = float(np.log(tree["point"]["phi"]).sum())
     np.testing.assert_allclose(tree["sample_stats"]["lp"], float(climb[-1]) - log_phi)
-    settings = {"max_iterations": 2000, "tolerance": 1e-6, "starts": None, "method": None}
+    settings = {"max_iterations": 2000, "tolerance": 1e-6, "starts": None}
     assert json.loads(tree.attrs["settings"]) == settings
 
 
