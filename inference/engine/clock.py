@@ -111,11 +111,10 @@ def interruptible(engine: str, clock: Clock) -> Iterator[None]:
         by_user = clock.pressed or isinstance(error, KeyboardInterrupt) or NO_DRAWS in str(error)
         if not by_user:
             raise
-        why = (
+        raise KeyboardInterrupt(
             f"{engine} was interrupted before it had a result: chains must have finished their "
             "tuning, other engines their first iteration. max_seconds of fit ends a fit in time."
-        )
-        raise KeyboardInterrupt(" ".join([why, *getattr(error, "__notes__", [])])) from error
+        ) from error
 
 
 @contextmanager
