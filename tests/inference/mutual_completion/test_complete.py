@@ -311,7 +311,7 @@ def test_an_interrupt_keeps_the_completions_before_it(completion, fitted):
             tree.attrs["ended_by"] = "interrupt"
         return tree
 
-    pooled = fit_each_completion(fit_one, model, Run(progressbar=False), None)
+    pooled = fit_each_completion(fit_one, model, Run(progressbar=False))
     assert len(fits) == pooled["posterior"].sizes["chain"] == 2
     assert pooled.attrs["ended_by"] == "interrupt"
     assert pooled.attrs["converged"] == "no"
