@@ -66,8 +66,7 @@ class EndOfTime:
     """Callback of `pm.sample` that ends chains at Ctrl-C and when their time is over.
 
     `pm.sample` takes an interrupt for the end of one of several chains in turn, and begins the
-    next. Each of them gets an equal share of the time left when it begins, so that all are in the
-    result; Ctrl-C ends all, those that have not begun at their first draw.
+    next. Each gets an equal share of the time left when it begins; Ctrl-C ends all.
     """
 
     def __init__(self, clock: Clock, chains: int, *, in_turn: bool):

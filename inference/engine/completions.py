@@ -38,7 +38,6 @@ from .result import with_group
 
 #: Why a result of several completions has no group of one model.
 POOLED = "the draws are pooled over completions of the kernels"
-CHAIN = "chain"
 COMPLETION = "completion"
 #: Standard deviations among the predictions, and the means they belong to.
 SPREADS = {"probability_sd": "probability", "sd": "mean", "response_sd": "mean"}
@@ -115,14 +114,14 @@ def _pooled(model: Declaration, results: Sequence[DataTree]) -> DataTree:
 
 def _joined(groups: Sequence[Dataset]) -> Dataset:
     """Join a group of all completions, along the chains if it has any."""
-    if CHAIN not in groups[0].dims:
+    if "chain" not in groups[0].dims:
         return xr.concat(groups, COMPLETION, join="outer")
     if "draw" in groups[0].dims:
         shortest = min(group.sizes["draw"] for group in groups)
         groups = [group.isel(draw=slice(shortest)) for group in groups]
-    numbers = [m for m, group in enumerate(groups) for _ in range(group.sizes[CHAIN])]
-    joined = xr.concat([group.drop_vars(CHAIN) for group in groups], CHAIN, join="override")
-    return joined.assign_coords({CHAIN: np.arange(len(numbers)), COMPLETION: (CHAIN, numbers)})
+    numbers = [m for m, group in enumerate(groups) for _ in range(group.sizes["chain"])]
+    joined = xr.concat([group.drop_vars("chain") for group in groups], "chain", join="override")
+    return joined.assign_coords({"chain": np.arange(len(numbers)), COMPLETION: ("chain", numbers)})
 
 
 def rubin(posterior: Dataset) -> Dataset:
@@ -131,7 +130,7 @@ def rubin(posterior: Dataset) -> Dataset:
     ``_between``, NaN for one completion, contains the Monte Carlo error of each one's mean.
     """
     split = posterior.groupby(COMPLETION)
-    means, variances = split.mean((CHAIN, "draw")), split.var((CHAIN, "draw"), ddof=1)
+    means, variances = split.mean(("chain", "draw")), split.var(("chain", "draw"), ddof=1)
     many = means.sizes[COMPLETION]
     mean, within = means.mean(COMPLETION), variances.mean(COMPLETION)
     between = means.var(COMPLETION, ddof=1) if many > 1 else np.nan * mean
@@ -182,13 +181,13 @@ def predict_each_completion(
     ]
     together = xr.concat(each, COMPLETION, join="override", data_vars="all")
     # The chains of one completion would cut those of all.
-    pooled = each[0].drop_dims(CHAIN, errors="ignore").copy()
+    pooled = each[0].drop_dims("chain", errors="ignore").copy()
     for name in map(str, each[0].data_vars):
         values = together[name]
-        if CHAIN in each[0][name].dims:
-            parts = [one[name].drop_vars(CHAIN, errors="ignore") for one in each]
-            joined = xr.concat(parts, CHAIN)
-            pooled[name] = joined.assign_coords({CHAIN: np.arange(joined.sizes[CHAIN])})
+        if "chain" in each[0][name].dims:
+            parts = [one[name].drop_vars("chain", errors="ignore") for one in each]
+            joined = xr.concat(parts, "chain")
+            pooled[name] = joined.assign_coords({"chain": np.arange(joined.sizes["chain"])})
         elif name in SPREADS:
             means = together[SPREADS[name]]
             variance = (values**2).mean(COMPLETION) + means.var(COMPLETION)
@@ -217,5 +216,5 @@ def _completions(
         return
     for m in np.unique(posterior[COMPLETION]):
         copy.set_data("K", rows.draws[m])
-        part = posterior.isel({CHAIN: (posterior[COMPLETION] == m).to_numpy()})
+        part = posterior.isel({"chain": (posterior[COMPLETION] == m).to_numpy()})
         yield copy, with_group(result.copy(), "posterior", part.drop_vars(COMPLETION)), int(m)

@@ -38,9 +38,6 @@ from scipy.special import log_expit
 from ...models.declaration import Declaration
 from ...numerics.compiled import numba_compiles
 
-# Position among PyTensor's rewrites: those that look for these operations have been applied.
-AFTER_SPECIALIZATION = 4
-
 
 class _LogExpit(UnaryScalarOp):
     """Logarithm of the logistic function, evaluated by SciPy."""
@@ -64,7 +61,8 @@ def _softplus_by_scipy(fgraph: FunctionGraph, node: Apply) -> list[Any] | None:
     return [-_log_expit(-x)]
 
 
-NUMPY_REWRITE = out2in(_softplus_by_scipy, name=_softplus_by_scipy.__name__), AFTER_SPECIALIZATION
+# At position 4 among PyTensor's rewrites, those that look for softplus have been applied.
+NUMPY_REWRITE = out2in(_softplus_by_scipy, name=_softplus_by_scipy.__name__), 4
 
 # Python takes 1 to 4 ms per gradient: this many gradients take as long as numba's compilation.
 MANY_EVALUATIONS = 10_000

@@ -39,15 +39,9 @@ def keywords_of(*functions: Callable[..., Any]) -> frozenset[str]:
     )
 
 
-_log = logging.getLogger("pymc")
-
-# Processor seconds by which a first run with an empty cache exceeds a second one on each model's
-# smallest example (`bench cold`): from 8 for the composite kernels to 24 for WishartKernelMixture,
-# more on slower machines.
+# Processor seconds by which a first run exceeds a second one on each model's smallest example
+# (`benchmarks cold`): from 8 for the composite kernels to 24 for WishartKernelMixture.
 COMPILING = "Compiling the gradient: 10 to 30 s for a new structure of model, about 1 s otherwise"
-
-# Packages that implement NUTS, and the extras of kernelzoo that install them.
-_BACKENDS = {"pymc": "", "nutpie": "nutpie", "numpyro": "jax"}
 
 # Arguments that `pm.sample` passes on to NUTS if it is the only step; it sets the excluded ones.
 _OF_NUTS = keywords_of(pm.NUTS.__init__, BaseHMC.__init__) - {
@@ -100,7 +94,7 @@ class NUTS(Engine):
     @override
     def why_not(self, model: pm.Model) -> str | None:
         if find_spec(self.backend) is None:
-            extra = _BACKENDS[self.backend]
+            extra = "jax" if self.backend == "numpyro" else self.backend
             return f"the package {self.backend} is not installed (pip install kernelzoo[{extra}])"
         return why_no_gradients(model)
 
@@ -114,7 +108,7 @@ class NUTS(Engine):
         # The user's mode, and those of the other implementations, are theirs to explain.
         theirs = not own or "compile_kwargs" in run.sampler_options
         if run.progressbar and not theirs and numba_compiles():
-            _log.info(COMPILING)
+            logging.getLogger("pymc").info(COMPILING)
         with warnings.catch_warnings():
             # PyTensor then keeps two loops, because one would take too many arguments.
             warnings.filterwarnings("ignore", "Loop fusion failed")

@@ -94,7 +94,16 @@ def recommend(
     """
     check_arguments(recommend, locals())
     checked_model(model, "recommend")
-    ordered = _in_order(model)
+    kinds = get_args(Kind)
+    ordered = sorted(
+        engines_for(model),
+        key=lambda engine: (
+            small_only(model, engine) is not None,
+            kinds.index(engine.kind),
+            not isinstance(engine, PaperEngine),
+            engine.name,
+        ),
+    )
     run = Run(draws, tune, chains, cores, progressbar=False)
     rows, chosen = [], None
     with stopped_by_ctrl_c(), track(len(ordered), "recommend", visible=progressbar) as bar:
@@ -122,20 +131,6 @@ def recommend(
     reason = REASONS[chosen.kind] + late
     title = f"{chosen.name} is recommended for {type(model).__name__}. {reason}"
     return Recommendation(title, frame.set_index("engine"), chosen)
-
-
-def _in_order(model: pm.Model) -> list[Engine]:
-    """Engines that apply to the model, in order of preference."""
-    kinds = get_args(Kind)
-    return sorted(
-        engines_for(model),
-        key=lambda engine: (
-            small_only(model, engine) is not None,
-            kinds.index(engine.kind),
-            not isinstance(engine, PaperEngine),
-            engine.name,
-        ),
-    )
 
 
 @dataclass
