@@ -150,10 +150,7 @@ def make_lean(tree: DataTree, model: pm.Model, run: Run) -> None:
 
 
 def has_workers(run: Run) -> bool:
-    """Whether the chains of a run go to the workers of an active Dask client.
-
-    A store is written by one process: with one, chains run on this machine.
-    """
+    """Whether chains go to the workers of an active Dask client; one process writes a store."""
     several = run.chains > 1 and run.chain is None and run.store is None
     return several and active_client() is not None
 

@@ -237,7 +237,6 @@ def _fit_one(model: pm.Model, run: Run, engine: Engine, blas_threads: int | None
 def _mark_as_ended(tree: DataTree, what: str, by: str) -> None:
     """Record in a result that its engine was ended, and warn."""
     note = f"{what}: the result is incomplete."
-    tree.attrs["converged"] = "no"
-    tree.attrs["ended_by"] = by
-    tree.attrs["note"] = " ".join(filter(None, [note, tree.attrs.get("note", "")]))
     warn_user(note)
+    note = f"{note} {tree.attrs.get('note', '')}".rstrip()
+    tree.attrs |= {"converged": "no", "ended_by": by, "note": note}
