@@ -115,7 +115,7 @@ def _parts(
             got = f"a {type(draws).__name__}"
             raise ValueError(f"'sample' must return a dict of draws, and of VB log q. Got {got}.")
         for name in free:
-            if np.shape(draws.get(name))[:1] != (size,):
+            if np.shape(draws.get(name, ()))[:1] != (size,):
                 got = f"shape {np.shape(draws[name])}" if name in draws else "none"
                 raise ValueError(
                     f"'sample' must return {size} draws of {name!r}, along the first axis. "
