@@ -94,8 +94,7 @@ NO_DRAWS = "Not enough samples to build a trace"
 def interruptible(engine: str, clock: Clock) -> Iterator[None]:
     """Take note of Ctrl-C, and explain a fit that it ended without a result.
 
-    Libraries make other errors of Ctrl-C: PyMC a ValueError, llvmlite one of its own, compiled code
-    a SystemError.
+    Libraries make other errors of Ctrl-C: PyMC a ValueError, compiled code a SystemError.
     """
     previous = signal.getsignal(signal.SIGINT)
 

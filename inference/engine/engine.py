@@ -161,6 +161,8 @@ def as_engine(engine: str | Engine, owner: str = "fit") -> Engine:
     if isinstance(engine, Engine):
         return engine
     name = str(engine).lower()
+    if name in ("hmc", "mcmc"):
+        raise argument_error("engine", owner, "the name of an engine, here 'nuts'", repr(name))
     return Engine.registry[check_name(name, Engine.registry, "engine", owner)]()
 
 

@@ -247,8 +247,7 @@ def _written(predictions: Iterable[Dataset], path: Path) -> Dataset:
 def stack_of_new_objects(model: pm.Model, kernels_new: Any) -> DataArray:
     """Kernels (kernel, new obs, basis) between new and training objects, aligned to the model's.
 
-    Raises ValueError for None, and for kernels whose names or training objects differ from the
-    model's.
+    Raises ValueError for None, and for kernels of other names or training objects.
     """
     if kernels_new is None:
         raise argument_error(
