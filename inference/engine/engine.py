@@ -18,7 +18,7 @@ import pymc as pm
 from xarray import DataTree
 
 from ...models.declaration import Declaration, source_of
-from ...validation import check_arguments, check_name
+from ...validation import argument_error, check_arguments, check_name
 from .clock import Clock
 from .progress import ProgressBar, track
 from .provenance import check_model
