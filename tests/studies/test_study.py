@@ -179,13 +179,14 @@ def test_a_stopped_program_leaves_finished_units(tmp_path, cores, stop, code):
         assert unit.run()["values"] == record["values"]
 
 
-def test_a_full_disk_names_the_file_and_what_is_kept(tmp_path, monkeypatch):
-    def full(descriptor):
+def test_a_full_disk_leaves_no_part_of_a_unit(tmp_path, monkeypatch):
+    def full(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match=r"could not be written \(No space left.*toy"):
+    monkeypatch.setattr("pathlib.Path.replace", full)
+    with pytest.raises(OSError, match="No space left"):
         run(a_study(), tmp_path)
+    assert not units(tmp_path)
 
 
 def test_a_changed_recipe_starts_its_task_anew_and_no_other(tmp_path):
