@@ -150,7 +150,8 @@ class _CompositeKernel(pm.Model):
         """Model response y = K_beta alpha (obs), or (obs, output) for several outputs, eq (1)."""
         dims = ("output", "function") if self.several else "function"
         K, source = self._declare_kernels(stack), self.kernel_source
-        beta = self.combination.declare("output" if self.apart else None)
+        # A user's rule may have no weights by output.
+        beta = self.combination.declare(*(["output"] if self.apart else []))
         phi = self._declare_precisions()
         alpha = pm.Normal("alpha", 0.0, 1 / pt.sqrt(phi), dims=dims)
         # Functions first, and the bias by itself.
