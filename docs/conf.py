@@ -1,5 +1,6 @@
 """Sphinx configuration of the documentation site; `make docs` builds it."""
 
+import os
 import sys
 from importlib.metadata import version as installed_version
 from pathlib import Path
@@ -27,9 +28,21 @@ nitpicky = False
 default_role = "py:obj"
 html_math_renderer = "mathml"
 
-# The pages of the notebooks show the outputs that the repository keeps; `make notebooks` runs them.
-nb_execution_mode = "off"
+# Pages with cells of code run when the site is built, and a cell that fails ends the build. The
+# pages of the notebooks show the outputs that the repository keeps; `make notebooks` runs them.
+nb_execution_mode = "force"
+nb_execution_excludepatterns = ["gallery/*"]
+nb_execution_raise_on_error = True
+nb_execution_timeout = 120
+nb_execution_in_temp = True
 nb_merge_streams = True
+# Log lines and warnings; a cell whose warning matters asks for it.
+nb_output_stderr = "remove"
+# Progress bars are widgets, which need scripts from elsewhere: they are not shown.
+nb_ipywidgets_js: dict[str, dict[str, str]] = {}
+# Kernels draw into the page; and read no data but those of the package, as a user's would.
+for variable in ("MPLBACKEND", "KERNELZOO_DATA"):
+    os.environ.pop(variable, None)
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
 
