@@ -311,4 +311,5 @@ def test_papers_are_cited_alike():
     for paper in cited["references"]:
         assert f"title = {' '.join(paper['title'].split())}," in plain
         assert f"year = {paper['year']}," in plain
+    assert f"version = {{{cited['version']}}}" in page
     assert all(f"`{model.__name__}`" in page for model in kz.MODELS)

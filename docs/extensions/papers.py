@@ -110,8 +110,7 @@ PAPERS = tuple(
 INTRODUCTION = """\
 # The papers
 
-Each page has the paper's models with their diagrams, the notation beside the names in the code,
-where each equation is,
+Each page has the paper's models, the notation beside the names in the code, where each equation is,
 what the paper leaves open, and its tables beside ours.
 """
 
