@@ -51,6 +51,7 @@ autodoc_typehints = "none"
 numpydoc_show_class_members = False
 numpydoc_use_plots = False
 
+WIDE = ("choose", "certificates", "equations", "cards/index")
 html_theme = "pydata_sphinx_theme"
 html_title = "kernelzoo"
 html_static_path = ["_static"]
@@ -64,12 +65,16 @@ html_theme_options = {
     "navigation_depth": 2,
     "collapse_navigation": True,
     "show_toc_level": 2,
-    "secondary_sidebar_items": ["page-toc"],
+    # Wide tables take the whole width.
+    "secondary_sidebar_items": {"**": ["page-toc"]} | {page: [] for page in WIDE},
     "footer_start": ["copyright"],
     "footer_end": [],
     "pygments_light_style": "a11y-high-contrast-light",
     "pygments_dark_style": "a11y-high-contrast-dark",
 }
-# Pages without pages below them need no menu beside them.
-ALONE = ("index", "start", "choose", "benchmarks", "comparison", "design", "equations")
+# Pages without pages below them need no menu beside them, and those of the papers are wide.
+ALONE = (
+    *("index", "start", "choose", "limits", "commands", "citing", "benchmarks", "certificates"),
+    *("comparison", "design", "equations", "cards/index", "papers/*"),
+)
 html_sidebars: dict[str, list[str]] = {page: [] for page in ALONE}
