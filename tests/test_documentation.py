@@ -146,21 +146,24 @@ def test_a_table_without_a_source_is_found():
 
 
 FENCE = re.compile(r"^(`{3,})([^\n]*)\n(.*?)^\1$", flags=re.MULTILINE | re.DOTALL)
-#: Pages with cells, which run when the site is built.
-PAGES = [DOCS / "start.md", *HOWTO]
+#: Pages that are written by hand.
+PAGES = [*sorted(DOCS.glob("*.md")), *HOWTO]
 
 
 def not_run(text):
     """Blocks of Python on a page that do not run when the site is built."""
     executed = "file_format: mystnb" in text.partition("\n# ")[0]
     for _, kind, code in FENCE.findall(text):
-        words = kind.split()
-        if words[:1] == ["{code-cell}"] and executed:
-            continue
-        # Files are run by the tests; plain blocks hold commands, and say on the page why.
-        shown = words[:1] in (["{literalinclude}"], ["{toctree}"])
-        plain = words in ([], ["text"])
-        if not shown and not (plain and ("kz." not in code or "not run" in text)):
+        name = kind.split()[0] if kind.split() else "text"
+        if name == "{code-cell}":
+            runs = executed
+        elif name == "text":
+            # Commands, and code that cannot run here; the page says why.
+            runs = "kz." not in code or "not run" in text
+        else:
+            # Other directives show files, which the tests run.
+            runs = name not in ("python", "{code-block}")
+        if not runs:
             yield code
 
 
