@@ -24,11 +24,11 @@ endif
 endif
 
 # Two processes with a BLAS thread each are faster than two that fight over the cores.
-test test-long measure-tests test-slow test-certificates notebooks: export OMP_NUM_THREADS := 1
-test test-long measure-tests test-slow test-certificates notebooks: export OPENBLAS_NUM_THREADS := 1
+test test-long measure-tests test-slow test-certificates notebooks docs: export OMP_NUM_THREADS := 1
+test test-long measure-tests test-slow test-certificates notebooks docs: export OPENBLAS_NUM_THREADS := 1
 test test-long measure-tests test-slow test-certificates notebooks: export MPLBACKEND := Agg
 # Processes of tests, and of what tests start, share the bytecode of the sources.
-test test-long measure-tests test-slow test-certificates notebooks: export PYTHONDONTWRITEBYTECODE :=
+test test-long measure-tests test-slow test-certificates notebooks docs: export PYTHONDONTWRITEBYTECODE :=
 # First runs compile: a gradient takes a fifth less time like this.
 test test-long measure-tests: export NUMBA_OPT := 1
 
@@ -110,7 +110,7 @@ types: .venv/installed ## mypy on the package, and on what lies beside it
 	    --config-file kernelzoo/pyproject.toml -m pages -m docstrings -m mathml -m check -m measure \
 	    -m draw_references -p studies -p benchmarks
 
-docs: .venv/installed ## build the documentation into docs/_build/html; warnings are errors
+docs: .venv/installed ## build the documentation into docs/_build/html, its code run; warnings are errors
 	$(VENV) -m sphinx -q -W --keep-going -b html docs docs/_build/html
 	$(VENV) docs/check.py docs/_build/html
 

@@ -1,5 +1,6 @@
 """Sphinx configuration of the documentation site; `make docs` builds it."""
 
+import os
 import sys
 from importlib.metadata import version as installed_version
 from pathlib import Path
@@ -27,9 +28,21 @@ nitpicky = False
 default_role = "py:obj"
 html_math_renderer = "mathml"
 
-# The pages of the notebooks show the outputs that the repository keeps; `make notebooks` runs them.
-nb_execution_mode = "off"
+# Pages with cells of code run when the site is built, and a cell that fails ends the build. The
+# pages of the notebooks show the outputs that the repository keeps; `make notebooks` runs them.
+nb_execution_mode = "force"
+nb_execution_excludepatterns = ["gallery/*"]
+nb_execution_raise_on_error = True
+nb_execution_timeout = 120
+nb_execution_in_temp = True
 nb_merge_streams = True
+# Log lines and warnings; a cell whose warning matters asks for it.
+nb_output_stderr = "remove"
+# Progress bars are widgets, which need scripts from elsewhere: they are not shown.
+nb_ipywidgets_js: dict[str, dict[str, str]] = {}
+# Kernels draw into the page; and read no data but those of the package, as a user's would.
+for variable in ("MPLBACKEND", "KERNELZOO_DATA"):
+    os.environ.pop(variable, None)
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
 
@@ -38,6 +51,7 @@ autodoc_typehints = "none"
 numpydoc_show_class_members = False
 numpydoc_use_plots = False
 
+WIDE = ("choose", "certificates", "equations", "cards/index")
 html_theme = "pydata_sphinx_theme"
 html_title = "kernelzoo"
 html_static_path = ["_static"]
@@ -51,12 +65,16 @@ html_theme_options = {
     "navigation_depth": 2,
     "collapse_navigation": True,
     "show_toc_level": 2,
-    "secondary_sidebar_items": ["page-toc"],
+    # Wide tables take the whole width.
+    "secondary_sidebar_items": {"**": ["page-toc"]} | {page: [] for page in WIDE},
     "footer_start": ["copyright"],
     "footer_end": [],
     "pygments_light_style": "a11y-high-contrast-light",
     "pygments_dark_style": "a11y-high-contrast-dark",
 }
-# Pages without pages below them need no menu beside them.
-ALONE = ("index", "start", "choose", "benchmarks", "comparison", "design", "equations")
+# Pages without pages below them need no menu beside them, and those of the papers are wide.
+ALONE = (
+    *("index", "start", "choose", "limits", "commands", "citing", "benchmarks", "certificates"),
+    *("comparison", "design", "equations", "cards/index", "papers/*"),
+)
 html_sidebars: dict[str, list[str]] = {page: [] for page in ALONE}

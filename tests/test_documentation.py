@@ -145,40 +145,70 @@ def test_a_table_without_a_source_is_found():
     assert [header for header, after in tables(table) if "Source:" not in after]
 
 
-def blocks(page):
-    """Code of a page, block by block."""
+FENCE = re.compile(r"^(`{3,})([^\n]*)\n(.*?)^\1$", flags=re.MULTILINE | re.DOTALL)
+#: Pages that are written by hand.
+PAGES = [*sorted(DOCS.glob("*.md")), *HOWTO]
+
+
+def not_run(text):
+    """Blocks of Python on a page that do not run when the site is built."""
+    executed = "file_format: mystnb" in text.partition("\n# ")[0]
+    for _, kind, code in FENCE.findall(text):
+        name = kind.split()[0] if kind.split() else "text"
+        if name == "{code-cell}":
+            runs = executed
+        elif name == "text":
+            # Commands, and code that cannot run here; the page says why.
+            runs = "kz." not in code or "not run" in text
+        else:
+            # Other directives show files, which the tests run.
+            runs = name not in ("python", "{code-block}")
+        if not runs:
+            yield code
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_python_of_a_page_runs_when_the_site_is_built(page):
+    assert not [*not_run(page.read_text(encoding="utf-8"))]
+
+
+def test_a_block_that_does_not_run_is_found():
+    cell, head = "```{code-cell}\nkz.fit\n```\n", "---\nfile_format: mystnb\n---\n# Page\n"
+    assert not [*not_run(head + cell)]
+    assert [*not_run("# Page\n" + cell)]
+    for kind in ("python", "{code-block} python", ""):
+        assert [*not_run(f"{head}```{kind}\nkz.fit\n```\n")]
+    assert not [*not_run(f"{head}This is not run, for want of a GPU.\n```text\nkz.fit\n```\n")]
+
+
+def python_of(page):
     text = page.read_text(encoding="utf-8")
-    return re.findall(r"^```python\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
+    kinds = ("python", "{code-cell}")
+    return "".join(code for _, kind, code in FENCE.findall(text) if kind.strip() in kinds)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "page", ["../README", "start", "choose", *(f"howto/{p.stem}" for p in HOWTO)]
-)
+def test_lines_of_the_readme_run_on_a_page():
+    """README's Python is that of Start, which runs when the site is built."""
+    run = {line.removesuffix(";") for line in python_of(DOCS / "start.md").splitlines()}
+    lines = {line.partition("  #")[0] for line in python_of(ROOT / "README.md").splitlines()}
+    assert len(lines) > 10
+    assert lines <= {line.partition("  #")[0] for line in run}
+
+
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.usefixtures("short_runs")
-def test_code_of_page_runs(page, namespace, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    names = namespace.names()
-    for number, block in enumerate(blocks(DOCS / f"{page}.md")):
-        exec(compile(block, f"{page}, block {number}", "exec"), names)
-    plt.close("all")
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.usefixtures("short_runs")
-def test_cells_that_save_can_be_run_again(namespace, tmp_path, monkeypatch):
-    """A file that is still open for reading cannot be written again."""
-    monkeypatch.chdir(tmp_path)
-    names = namespace.names()
-    for block in blocks(DOCS / "howto/saving.md"):
-        for _ in range(2):
-            exec(compile(block, "howto/saving", "exec"), names)
-
-
-def test_pages_have_code():
-    assert sum(len(blocks(page)) for page in HOWTO) > 20
+def test_readme_shows_what_its_code_gives():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    code, score, _, table = (code for _, _, code in FENCE.findall(text)[:4])
+    names = {}
+    exec(compile(code, "README", "exec"), names)
+    wine, data = names["wine"], names["data"]
+    assert float(score) == pytest.approx(wine.score(data.X_test, data.y_test), abs=0.03)
+    assert wine.result_.attrs["converged"] == "yes"
+    for name, row in wine.weights_.to_dataframe().iterrows():
+        (shown,) = (line.split() for line in table.splitlines() if line.startswith(name))
+        assert [float(number) for number in shown[1:3]] == pytest.approx(
+            [row["mean"], row["sd"]], abs=0.03
+        )
 
 
 def test_check_of_links_sees_what_is_broken(tmp_path):
@@ -284,4 +314,5 @@ def test_papers_are_cited_alike():
     for paper in cited["references"]:
         assert f"title = {' '.join(paper['title'].split())}," in plain
         assert f"year = {paper['year']}," in plain
+    assert f"version = {{{cited['version']}}}" in page
     assert all(f"`{model.__name__}`" in page for model in kz.MODELS)

@@ -67,6 +67,19 @@ def test_engines_of_a_new_paper_are_listed(paper):
     assert "not available for" in reasons["EM"]
 
 
+def test_a_new_paper_is_used_as_any_other(paper):
+    from toy_paper import NormalSample, NormalVB
+
+    # Shown on the page.
+    model = NormalSample(X)
+    results = {"Exact": kz.fit(model, "exact"), "VB": kz.fit(model, NormalVB())}
+    comparison = kz.compare_engines(results)
+    predictions = kz.predict(model, results["Exact"])
+    # End of what is shown.
+    assert set(comparison.engines.index) == {"Exact", "VB"}
+    np.testing.assert_allclose(predictions["mean"], X.mean(), atol=1)
+
+
 def test_settings_of_a_new_paper_are_fields_of_the_engine_or_of_a_subclass(paper):
     assert kz.VB().settings_on(paper) == {"tolerance": 1e-10, "first_rate": None}
     own = sys.modules["toy_paper"].NormalVB

@@ -5,6 +5,7 @@ import re
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
+from unittest.mock import patch
 
 from cards import CARDS, rst
 from docstrings import sections
@@ -109,8 +110,7 @@ PAPERS = tuple(
 INTRODUCTION = """\
 # The papers
 
-Each page has the paper's models with their diagrams, the notation beside the names in the code,
-where each equation is,
+Each page has the paper's models, the notation beside the names in the code, where each equation is,
 what the paper leaves open, and its tables beside ours.
 """
 
@@ -120,7 +120,9 @@ def pages() -> dict[str, str]:
     text = (DOCS / "equations.md").read_text(encoding="utf-8")
     headed = (part.partition("\n") for part in text.split("\n## ")[1:])
     equations = {heading: rest.strip() for heading, _, rest in headed}
-    written = {f"papers/{paper.slug}.md": paper.page(equations) for paper in PAPERS}
+    # Studies ask where their data are; writing pages downloads none.
+    with patch("kernelzoo.datasets.catalogue._of_openml", side_effect=OSError("no download")):
+        written = {f"papers/{paper.slug}.md": paper.page(equations) for paper in PAPERS}
     entries = "\n".join(f"- [{p.heading}]({p.slug}.md): {p.question}" for p in PAPERS)
     tree = "\n".join(paper.slug for paper in PAPERS)
     written["papers/index.md"] = (
