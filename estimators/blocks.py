@@ -68,9 +68,12 @@ class KernelReader(BaseEstimator):
         """
         owner = type(self).__name__
         standardize = self.standardize if standardize is None else standardize
-        if standardize not in (True, False, SCALE, RANK):
-            rule = "'scale', 'rank', True (as 'scale') or False"
+        if not isinstance(standardize, bool | str) or standardize not in (True, False, SCALE, RANK):
+            rule = (
+                "'scale', 'rank', True (as 'scale'), False, or 'auto' of a classifier or regressor"
+            )
             raise argument_error("standardize", owner, rule, repr(standardize))
+        self.standardize_ = standardize
         tables = self._tables(X, reset=True)
         self._blocks_given = set(tables)
         specification = specified(self.kernels if kernels is None else kernels, [*tables], owner)
@@ -262,6 +265,8 @@ class KernelBlocks(
     kernel_names_ : ndarray (kernel,)
     specification_ : Kernels
         Applied to the blocks, normalisations included.
+    standardize_ : str or bool
+        How the features were standardised.
     n_features_in_ : int
         Number of features of all blocks.
     feature_names_in_ : ndarray

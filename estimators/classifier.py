@@ -28,9 +28,9 @@ class KernelProbitClassifier(ClassifierMixin, KernelPredictor):
         Normalisation of the kernels that have none of their own.
     standardize : {"auto", "scale", "rank"} or bool, default="auto"
         Bring each feature to mean 0 and standard deviation 1 over the training objects, as it is
-        or, with "rank", by its ranks. "auto": ranks if the features of a block have heavy tails
-        or many zeros (a median excess kurtosis above 6) and ``kz.select`` finds them to predict
-        better; otherwise "scale".
+        or, with "rank", by its ranks. "auto": ranks, for all blocks, if the features of one have
+        heavy tails or many zeros (a median excess kurtosis above 6) and ``kz.select``, where it
+        chooses `upsilon` or the weights, finds ranks to predict better; otherwise "scale".
     engine : str or Engine, default="vb"
         As in ``kz.fit``: "vb" for predictions, which it makes in seconds; "gibbs" or "nuts" for
         weights, whose uncertainty VB may understate (`ApproximationWarning` says where).
@@ -65,6 +65,8 @@ class KernelProbitClassifier(ClassifierMixin, KernelPredictor):
         Held-out log scores of what was chosen for "auto"; see ``kz.select``. None where nothing
         was. With the dimension "features" first, where kernels or ranks were tried too.
     kernel_names_ : ndarray (kernel,)
+    standardize_ : str or bool
+        How the features were standardised, for "auto" what was chosen.
     n_features_in_ : int
         Number of features of all blocks; of training objects, for precomputed kernels.
     feature_names_in_ : ndarray

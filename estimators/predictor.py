@@ -1,8 +1,7 @@
 """What classifiers and regressors share: kernels, model, engine and result."""
 
-import warnings
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -13,9 +12,10 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, v
 from xarray import DataArray, Dataset, DataTree, concat
 
 from ..inference import ApproximationWarning, fit, predict, select
-from ..inference.engine.k_hat import is_unreliable
+from ..inference.engine.k_hat import is_unreliable, predictions_alone
 from ..inference.engine.provenance import check_fitted, check_result
 from ..inference.selection import SCALES, why_no_selection
+from ..models.combinations.sums import FixedWeights
 from ..models.kernels import Kernels, inverse_multiquadric
 from ..models.kernels.labels import (
     aligned,
@@ -98,9 +98,7 @@ class KernelPredictor(KernelReader):
         seed = self.random_state
         if isinstance(seed, np.random.RandomState):
             seed = int(seed.randint(np.iinfo(np.int32).max))
-        with warnings.catch_warnings():
-            # Of parameters; an estimator's predictions are usually good all the same.
-            warnings.simplefilter("ignore", ApproximationWarning)
+        with predictions_alone():
             result = fit(
                 self.model_,
                 self.engine,
@@ -113,7 +111,9 @@ class KernelPredictor(KernelReader):
             )
         if log_scores is not None:
             # In the result, which saved estimators keep.
-            result["selection"] = DataTree(Dataset({"log_score": log_scores}))
+            result["selection"] = DataTree(
+                Dataset({"log_score": log_scores}, attrs=log_scores.attrs)
+            )
         self.result_ = result
         return self
 
@@ -186,7 +186,8 @@ class KernelPredictor(KernelReader):
             order = None
         elif labels_of(as_frame(y)) is None and len(y) == len(ids):
             y = (pd.Series if np.ndim(y) == 1 else pd.DataFrame)(np.asarray(y), index=ids)
-        estimator._declare(X, y, order)
+        chosen = result["selection"].attrs if "selection" in result.children else None
+        estimator._declare(X, y, order, chosen)
         try:
             check_fitted(estimator.model_, result, f"{cls.__name__}.from_result")
         except ValueError as error:
@@ -197,17 +198,29 @@ class KernelPredictor(KernelReader):
         estimator.result_ = result
         return estimator
 
-    def _declare(self, X: Any, y: Any, order: pd.Index | None = None) -> DataArray | None:
+    def _declare(
+        self,
+        X: Any,
+        y: Any,
+        order: pd.Index | None = None,
+        chosen: Mapping[Any, Any] | None = None,
+    ) -> DataArray | None:
         """Set `model_`, declared on training objects in the order of `X` or of ids.
 
-        Return the held-out log scores of what was chosen, if anything was.
+        Return the held-out log scores of what was chosen, if anything was; their attributes name
+        it. `chosen` are these attributes of an earlier fit, whose choice is repeated.
         """
         owner, y = type(self).__name__, as_frame(y)
         _check_responses(y, owner)
         # Before X, because it deletes the names of the features.
         checked = validate_data(self, y=y, **self._checks_of_response)
         features = SCALE if self.standardize == AUTO else self.standardize
-        stack = self._fit_kernels(X, order, standardize=features)
+        kernels = None
+        if chosen is not None:
+            name, _, ranks = str(chosen["features"]).partition(", ")
+            kernels = inverse_multiquadric("median") if name == "inverse_multiquadric" else None
+            features = ranks or features
+        stack = self._fit_kernels(X, order, kernels=kernels, standardize=features)
         objects = self._training.labels
         ids, table = labels_of(y), pd.Series if np.ndim(checked) == 1 else pd.DataFrame
         given = checked if ids is None else table(checked, index=ids)
@@ -219,16 +232,28 @@ class KernelPredictor(KernelReader):
         # Of classifiers, scikit-learn's check has taken the only column of a table.
         if isinstance(y, pd.DataFrame) and response.ndim == 2:
             response = pd.DataFrame(response, index=objects, columns=y.columns.tolist())
+        scale, rule = self._without_choice
+        if chosen is not None:
+            options = {name: getattr(self, name) for name in self._of_model}
+            options[scale] = float(chosen["scale"])
+            if chosen["weights"]:
+                options[rule] = chosen["weights"]
+            self.model_ = type(self)._model(stack, response, **options)
+            return None
         best, log_scores = self._candidate(stack, response), None
         if best.log_scores is not None:
             best, log_scores = self._better_features(best, X, order, response)
+            equal = isinstance(best.options[rule], FixedWeights)
+            automatic = isinstance(of_rule := getattr(self, rule), str) and of_rule == AUTO
+            weights = ("fixed" if equal else "mean") if automatic else ""
+            log_scores.attrs |= {"scale": float(best.options[scale]), "weights": weights}
         self.__dict__.update(best.fitted)
         self.model_ = type(self)._model(best.stack, response, **best.options)
         return log_scores
 
     def _better_features(
         self, first: "_Candidate", X: Any, order: pd.Index | None, response: Any
-    ) -> tuple["_Candidate", DataArray | None]:
+    ) -> tuple["_Candidate", DataArray]:
         """Choose kernels and features that are left to us by the log scores of left-out objects.
 
         Inverse multiquadric kernels replace Gaussian ones if their mean log score is higher, and so
@@ -251,11 +276,12 @@ class KernelPredictor(KernelReader):
         if ranked:
             ranks = attempt(f"{name}, rank", kernels, RANK)
             best = max(best, ranks, key=lambda candidate: candidate.best)
-        if len(tried) == 1:
-            return best, first.log_scores
-        names = pd.Index(list(tried), name="features")
         log_scores = [each.log_scores for each in tried.values() if each.log_scores is not None]
-        return best, concat(log_scores, names)
+        together = log_scores[0]
+        if len(tried) > 1:
+            together = concat(log_scores, pd.Index(list(tried), name="features"))
+        chosen = next(name for name, candidate in tried.items() if candidate is best)
+        return best, together.assign_attrs(features=chosen)
 
     def _candidate(self, stack: Any, response: Any) -> "_Candidate":
         options, log_scores = self._chosen(stack, response)
@@ -351,7 +377,7 @@ def weights_of(model: Any, result: DataTree) -> Dataset:
     if model.learned:
         k_hat = float(attributes.get("pareto_k", np.nan))
         if is_unreliable(k_hat):
-            attributes["unreliable"] = f"the Pareto k-hat of {attributes['engine']} is {k_hat:.2g}"
+            attributes["unreliable"] = f"the Pareto k-hat of {attributes['engine']} is {k_hat:.3g}"
         elif attributes.get("converged") == "no":
             attributes["unreliable"] = f"{attributes['engine']} did not converge"
     return Dataset({"mean": mean, "sd": sd}, attrs=attributes)

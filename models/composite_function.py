@@ -4,11 +4,14 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
+from pymc.distributions.distribution import SymbolicRandomVariable
 from pytensor.tensor import TensorVariable
-from pytensor.tensor.random.type import RandomType
+from pytensor.tensor.random.op import RandomVariable
 from xarray import DataArray
 
-from ..validation import argument_error
+from ..validation import argument_error, check_name, check_positive
+from .combinations.sums import FixedWeights
 from .distributions.dirichlet import Dirichlet
 from .kernels.dask_stack import read_kernels
 from .kernels.labels import ids_along, order_of
@@ -45,12 +48,13 @@ def composite_function(
         Kernels of the training objects, as `CompositeKernelRegression` takes them. If the model has
         the coordinate "obs", their ids must be the same; labelled kernels are brought into its
         order.
-    weights : PyMC distribution, variable or array (kernel,), optional
-        Prior of beta, such as ``pm.Dirichlet.dist([2, 1])``, or its value. Default: uniform on the
-        simplex.
+    weights : PyMC distribution or variable (kernel,), or numbers, optional
+        Prior of beta, such as ``pm.Dirichlet.dist([2, 1])``, or its value; numbers by name are
+        aligned. Default: uniform on the simplex.
     coefficients : PyMC distribution or variable (basis,) or (output, basis), optional
-        Prior of alpha. Default: Student's t with 2 degrees of freedom, the prior of
-        `CompositeKernelRegression` with its precisions integrated out.
+        Prior of alpha, such as ``pm.Normal.dist(shape=n_basis)``. Default: Student's t with 2
+        degrees of freedom, the prior of `CompositeKernelRegression` with its precisions integrated
+        out.
     scale : float, PyMC distribution or variable, default=1
         Scale s of the function, such as ``pm.HalfNormal.dist(2)``.
     outputs : str, optional
@@ -64,8 +68,9 @@ def composite_function(
     Raises
     ------
     ValueError
-        For kernels that a composite kernel refuses, ids that are not those of the model, and
-        kernels that are not in memory or have parameters to learn.
+        For kernels that a composite kernel refuses, ids that are not those of the model, kernels
+        that are not in memory or have parameters to learn, and priors of other shapes. The model is
+        left as it was.
 
     Notes
     -----
@@ -81,7 +86,7 @@ def composite_function(
     ...     pm.StudentT("t", nu=4, mu=mean, sigma=pm.HalfNormal("sigma"), observed=observed)
     >>> fitted = kz.fit(own, "nuts", draws=50, tune=50, chains=2, random_seed=1)
 
-    New objects:
+    New objects, in any order; the training objects as they were given above:
 
     >>> new = kernels(X_test, X_train).values
     >>> data = {"h_K": new, "ash": X_test["ash"], "observed": np.zeros(len(X_test))}
@@ -95,44 +100,78 @@ def composite_function(
     if source is not IN_MEMORY:
         rule = "complete, in memory and without parameters to learn"
         raise argument_error("kernels", owner, rule, type(source).__name__)
+    if outputs is not None:
+        check_name(outputs, [*model.dim_lengths], "outputs", owner)
     stack = _in_order_of(model, stack, owner)
-    kernel, basis = f"{name}_kernel", f"{name}_basis"
-    model.add_coords({kernel: stack["kernel"].values, basis: stack["basis"].values})
-    K: Any = pm.Data(f"{name}_K", stack.values, dims=(kernel, "obs", basis))
+    kernel, basis = model.name_for(f"{name}_kernel"), model.name_for(f"{name}_basis")
+    n_kernels, _, n_basis = stack.shape
+    lengths = [int(model.dim_lengths[outputs].eval())] if outputs else []
     if weights is None:
-        weights = Dirichlet.dist(a=np.ones(len(stack)))
-    beta = _declared(model, f"{name}_beta", weights, kernel)
-    dims = (outputs, basis) if outputs else (basis,)
+        weights = Dirichlet.dist(a=np.ones(n_kernels))
+    elif not isinstance(weights, TensorVariable):
+        fixed = FixedWeights(weights).for_kernels(stack["kernel"].values)
+        fixed.check(stack)
+        weights = pt.as_tensor(np.asarray(fixed.weights))
     if coefficients is None:
-        lengths = [len(model.coords[dim]) for dim in dims]
-        coefficients = pm.StudentT.dist(nu=2.0, mu=0.0, sigma=1.0, shape=lengths)
-    alpha = _declared(model, f"{name}_alpha", coefficients, *dims)
+        coefficients = pm.StudentT.dist(nu=2.0, mu=0.0, sigma=1.0, shape=[*lengths, n_basis])
+    if not isinstance(scale, TensorVariable):
+        scale = pt.as_tensor(check_positive(scale, "scale", owner))
+    _check_shape(weights, [[n_kernels]], "weights", owner)
+    _check_shape(coefficients, [[*lengths, n_basis]], "coefficients", owner)
+    _check_shape(scale, [[], lengths], "scale", owner)
+
+    if "obs" not in model.dim_lengths:
+        model.add_coord("obs", stack["obs"].values)
+    model.add_coords({kernel: stack["kernel"].values, basis: stack["basis"].values})
+    along = (outputs,) if outputs else ()
+    K: Any = pm.Data(f"{name}_K", stack.values, dims=(kernel, "obs", basis))
+    beta = _declared(model, f"{name}_beta", weights, kernel)
+    alpha = _declared(model, f"{name}_alpha", coefficients, *along, basis)
+    s = _declared(model, f"{name}_scale", scale, *along[: scale.ndim])
     if outputs:
         f = matrix_product(weighted_sum(K, beta), alpha.T)
     else:
         f = (beta[:, None] * matrix_product(K, alpha)).sum(0)
-    s = _declared(model, f"{name}_scale", scale)
-    return pm.Deterministic(name, s * f, dims=("obs", outputs) if outputs else ("obs",))
+    return pm.Deterministic(name, s * f, dims=("obs", *along))
 
 
 def _in_order_of(model: pm.Model, stack: DataArray, owner: str) -> DataArray:
-    """Bring the rows into the order of the model's objects, or give the model its objects."""
-    if "obs" not in model.coords:
-        model.add_coord("obs", stack["obs"].values)
+    """Bring the rows into the order of the model's objects, if these have ids."""
+    if "obs" not in model.dim_lengths:
         return stack
-    own = model.coords["obs"]
-    if stack.sizes["obs"] != len(own):
-        got = f"{stack.sizes['obs']} rows for {len(own)} objects"
+    n_objects, own = int(model.dim_lengths["obs"].eval()), model.coords.get("obs")
+    if stack.sizes["obs"] != n_objects:
+        got = f"{stack.sizes['obs']} rows for {n_objects} objects"
         raise argument_error("kernels", owner, "of the objects of the model", got)
+    if own is None:
+        return stack
     rule = "of the objects of the model, labelled by their ids"
     order = order_of(ids_along(stack, "obs"), own, "kernels", owner, rule)
     return stack if order is None else stack.isel(obs=order)
 
 
-def _declared(model: pm.Model, name: str, prior: Any, *dims: str) -> Any:
-    """Variable of a prior without a name; variables of the model and numbers as they are."""
-    node = getattr(prior, "owner", None)
-    if node is None or prior in model.basic_RVs:
-        return np.asarray(prior, dtype=float) if node is None else prior
-    drawn = any(isinstance(each.type, RandomType) for each in node.inputs)
-    return model.register_rv(prior, name, dims=dims) if drawn else prior
+def _check_shape(prior: Any, shapes: list[list[int]], argument: str, owner: str) -> None:
+    """Raise ValueError unless a variable may have one of the shapes."""
+    if not isinstance(prior, TensorVariable):
+        raise argument_error(argument, owner, "a PyMC distribution or variable", repr(prior))
+    known = prior.type.shape
+    for shape in shapes:
+        if len(known) == len(shape) and all(
+            have in (None, length) for have, length in zip(known, shape, strict=True)
+        ):
+            return
+    rule = "of shape " + " or ".join(str(tuple(shape)) for shape in shapes)
+    raise argument_error(argument, owner, rule, f"shape {known}")
+
+
+def _declared(model: pm.Model, name: str, prior: TensorVariable, *dims: str) -> TensorVariable:
+    """Register a distribution that is not a variable of the model; return others as they are."""
+    op = prior.owner and prior.owner.op
+    if not isinstance(op, RandomVariable | SymbolicRandomVariable):
+        return prior
+    within: pm.Model | None = model
+    while within is not None:
+        if prior in within.basic_RVs:
+            return prior
+        within = within.parent
+    return model.register_rv(prior, name, dims=dims)

@@ -1,6 +1,8 @@
 """Pareto k-hat: whether the draws of an approximation represent the posterior."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import numpy as np
 import pymc as pm
@@ -96,8 +98,25 @@ def is_unreliable(k_hat: float) -> bool:
     return k_hat > LARGEST_USABLE
 
 
+#: Whether only predictions are wanted of fits in this thread. `warnings.catch_warnings` would
+#: change the filters of all threads.
+_PREDICTIONS_ALONE: ContextVar[bool] = ContextVar("predictions alone", default=False)
+
+
+@contextmanager
+def predictions_alone() -> Iterator[None]:
+    """Fit without `ApproximationWarning`, which is about parameters."""
+    token = _PREDICTIONS_ALONE.set(True)
+    try:
+        yield
+    finally:
+        _PREDICTIONS_ALONE.reset(token)
+
+
 def warn_of_poor_approximation(engine: str, k_hat: float, samplers: Sequence[str]) -> None:
     """Warn that draws do not represent the posterior, and name the `samplers`, best first."""
+    if _PREDICTIONS_ALONE.get():
+        return
     calls = [f'"{name.lower()}"' for name in samplers]
     instead = f" For these, run kz.fit(model, {calls[0]})" if calls else ""
     others = f" (also: {', '.join(calls[1:])})" if calls[1:] else ""

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
+from joblib import Parallel, delayed
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.ensemble import BaggingClassifier
@@ -580,6 +581,7 @@ def test_ranks_replace_heavy_tailed_features_if_they_predict_better(heavy, monke
     scores = fitted.selection_.mean("obs").max(("weights", "scale"))
     assert scores["features"].values.tolist() == ["given", "given, rank"]
     assert scores[1] > scores[0]
+    assert fitted.standardize_ == "rank"
     ranked = KernelProbitClassifier(**few, standardize="rank").fit(X, y)
     np.testing.assert_array_equal(fitted.predict_proba(X + 1), ranked.predict_proba(X + 1))
 
@@ -611,3 +613,35 @@ def test_default_kernels_are_those_that_predict_better(winner, monkeypatch):
     known = KernelProbitClassifier(random_state=1, draws=50, upsilon=1.0, combination="mean")
     assert known.fit(X, y).selection_ is None
     assert known.kernel_names_[0].startswith("gaussian")
+
+
+@pytest.mark.parametrize("heavy", [True, False])
+def test_saved_choices_are_read_and_not_made_again(heavy, monkeypatch):
+    """Folds depend on ids: of an array, another choice can come out."""
+    monkeypatch.setattr(predictor, "SCALES", SCALES)
+    rng = np.random.default_rng(5)
+    y = rng.integers(2, size=60)
+    X = np.exp(2.5 * (rng.normal(size=(60, 4)) + 1.2 * y[:, None]))
+    X = pd.DataFrame(X if heavy else np.log(X), [f"i{row}" for row in range(60)], list("abcd"))
+    fitted = KernelProbitClassifier(draws=50, random_state=1).fit(X, y)
+
+    def no_choice(*_, **__):
+        raise AssertionError
+
+    monkeypatch.setattr(predictor, "select", no_choice)
+    again = KernelProbitClassifier.from_result(fitted.result_, X, y, **fitted.get_params())
+    assert again.standardize_ == fitted.standardize_ == ("rank" if heavy else "scale")
+    assert again.model_.upsilon == fitted.model_.upsilon
+    assert type(again.model_.combination) is type(fitted.model_.combination)
+    new = pd.DataFrame(X.to_numpy()[:9] * 1.01, columns=X.columns)
+    np.testing.assert_allclose(again.predict_proba(new), fitted.predict_proba(new), rtol=1e-12)
+
+
+def test_fits_in_threads_leave_the_warnings_of_others_alone(data):
+    X, y = data.train.X, data.train.y
+    few = {"combination": "mean", "upsilon": 1.0, "draws": 50, "random_state": 1}
+    before = list(warnings.filters)
+    Parallel(3, backend="threading")(
+        delayed(KernelProbitClassifier(**few).fit)(X, y) for _ in range(4)
+    )
+    assert warnings.filters == before

@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pymc as pm
+import pytensor.tensor as pt
 import pytest
 import xarray as xr
 from scipy import stats
@@ -115,3 +116,51 @@ def test_engines_of_papers_refuse_it_and_new_objects_are_predicted():
         expected.transpose("chain", "draw", "obs"),
         rtol=1e-8,
     )
+
+
+def test_numbers_by_name_are_aligned():
+    K = KERNELS(X).to_numpy()
+    with pm.Model():
+        f = kz.composite_function(
+            "f",
+            {"a": K[0], "b": K[1]},
+            weights=pd.Series({"b": 0.9, "a": 0.1}),
+            coefficients=pt.ones(12),
+        )
+    np.testing.assert_allclose(pm.draw(f), (0.1 * K[0] + 0.9 * K[1]).sum(axis=1), rtol=1e-10)
+
+
+def test_models_within_models_and_dims_without_coordinates():
+    with pm.Model() as model:
+        counts = pm.Data("counts", VISITS, dims="obs")
+        s = pm.HalfNormal("s")
+        with pm.Model(name="a"):
+            h = kz.composite_function("h", KERNELS(X), scale=s)
+        with pm.Model(name="b"):
+            walk = pm.GaussianRandomWalk.dist(init_dist=pm.Normal.dist(), steps=11)
+            g = kz.composite_function("h", kz.linear()(X), coefficients=walk)
+        pm.Poisson("visits", pm.math.exp(h + g), observed=counts, dims="obs")
+    names = {"s", "a::h_beta", "a::h_alpha", "b::h_beta", "b::h_alpha"}
+    assert {rv.name for rv in model.free_RVs} == names
+    assert np.isfinite(model.compile_logp()(model.initial_point()))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"weights": [0.5]}, "'weights'"),
+        ({"weights": pm.Dirichlet.dist(np.ones(3))}, r"of shape \(2,\). Got shape \(3,\)"),
+        ({"coefficients": pm.Normal.dist(0, 1)}, r"of shape \(12,\). Got shape \(\)"),
+        ({"coefficients": np.ones(12)}, "a PyMC distribution or variable"),
+        ({"scale": -1.0}, "'scale'"),
+        ({"scale": None}, "'scale'"),
+        ({"scale": pm.HalfNormal.dist(1, shape=3)}, r"of shape \(\)"),
+        ({"outputs": "class"}, "'outputs'"),
+    ],
+)
+def test_what_is_refused_leaves_the_model_as_it_was(options, message):
+    with pm.Model(coords={"obs": IDS}) as model:
+        with pytest.raises(ValueError, match=message):
+            kz.composite_function("h", KERNELS(X), **options)
+        kz.composite_function("h", KERNELS(X))
+    assert [rv.name for rv in model.free_RVs] == ["h_beta", "h_alpha"]
