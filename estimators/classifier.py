@@ -40,7 +40,7 @@ class KernelProbitClassifier(ClassifierMixin, KernelPredictor):
         An integer is the ``random_seed`` of ``kz.fit``. By default a seed is chosen, and recorded
         in the attributes of `result_`.
     fit_options : dict, optional
-        Further arguments of ``kz.fit`` by name, such as ``{"max_seconds": 60}``, ``start`` or
+        Further arguments of ``kz.fit`` by name, such as ``{"max_seconds": 60}``, ``var_names`` or
         ``progressbar``, which is off by default.
     combination : str or Combination, default="auto"
         Rule that combines the kernels; see `MultinomialProbit`, also for `tau` and `upsilon`.

@@ -136,7 +136,7 @@ class CompositeKernelRegressor(RegressorMixin, KernelPredictor):
         check_flag(return_std, "return_std", type(self).__name__)
         predictions = self._predictions(X)
         mean = self._mean + self._scale * predictions["mean"].to_numpy()
-        return (mean, self._scale * predictions["sd"].to_numpy()) if return_std else mean
+        return (mean, self._scale * predictions["target_sd"].to_numpy()) if return_std else mean
 
     @override
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:

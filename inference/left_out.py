@@ -90,7 +90,9 @@ class LeftOut:
             own = p[np.arange(len(new)), self.model.label_codes[new]]
             return np.log(np.maximum(own, np.finfo(float).tiny))
         targets = self.model["targets"].get_value()[new]
-        scores = norm.logpdf(targets, predicted["mean"].to_numpy(), predicted["sd"].to_numpy())
+        scores = norm.logpdf(
+            targets, predicted["mean"].to_numpy(), predicted["target_sd"].to_numpy()
+        )
         return scores.reshape(len(new), -1).sum(axis=1)
 
 

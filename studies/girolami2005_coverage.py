@@ -99,7 +99,7 @@ def coverage(column: str, seed: int, **settings: Any) -> dict[str, float]:
             result = fit(problem.model, random_seed=seed, **quiet, **options)
         predictions = predict(problem.model, result, problem.kernels_new)
         error = predictions["mean"].to_numpy() - problem.targets_new
-        covered = np.abs(error) <= reach * predictions["sd"].to_numpy()
+        covered = np.abs(error) <= reach * predictions["target_sd"].to_numpy()
         values[f"{name}: new targets"] = 100 * float(covered.mean())
         values[f"{name}: error"] = 100 * float(np.sqrt(np.mean(error**2)) / scale)
         if problem.beta is not None:

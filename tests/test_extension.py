@@ -219,7 +219,9 @@ def test_predictions_of_a_new_paper(paper, results):
     sd = np.sqrt(b * (k + 1) / (k * (a - 1)))
     for result in results.values():
         predictions = kz.predict(paper, result)
-        np.testing.assert_allclose([predictions["mean"], predictions["sd"]], [m, sd], rtol=0.1)
+        np.testing.assert_allclose(
+            [predictions["mean"], predictions["target_sd"]], [m, sd], rtol=0.1
+        )
         assert predictions.attrs["model"] == "NormalSample"
     with pytest.raises(TypeError, match="its options are 'keep_draws'"):
         kz.predict(paper, results["vb"], labels=[0])

@@ -111,7 +111,10 @@ def predict(model: NormalSample, result, kernels_new, *, keep_draws):
     """Mean and standard deviation of one more observation."""
     drawn = result["posterior"].to_dataset()
     return Dataset(
-        {"mean": drawn["mu"].mean(), "sd": (drawn["mu"].var() + (1 / drawn["tau"]).mean()) ** 0.5}
+        {
+            "mean": drawn["mu"].mean(),
+            "target_sd": (drawn["mu"].var() + (1 / drawn["tau"]).mean()) ** 0.5,
+        }
     )
 
 

@@ -126,7 +126,7 @@ def predict_targets(
     predictions = Dataset(
         {
             "mean": (dims, mean, {"long_name": "posterior predictive mean"}),
-            "sd": (dims, np.sqrt(variance + noise), {"long_name": "of a new target"}),
+            "target_sd": (dims, np.sqrt(variance + noise), {"long_name": "of a new target"}),
             "response_sd": (dims, np.sqrt(variance), {"long_name": "of the response, no noise"}),
         },
         coords=coords,

@@ -57,12 +57,12 @@ def held_out(predictions: Dataset, truth: Any) -> dict[str, float]:
         raise argument_error("predictions", OWNER, "a Dataset as predict returns it", got)
     if "class" in predictions.coords and {"probability", "label"} & set(predictions.data_vars):
         return _of_classes(predictions, truth)
-    if {"mean", "sd"} <= set(predictions.data_vars):
+    if {"mean", "target_sd"} <= set(predictions.data_vars):
         return _of_values(predictions, truth)
     raise argument_error(
         "predictions",
         OWNER,
-        "with 'probability' or 'label' and the coordinate 'class', or with 'mean' and 'sd'",
+        "with 'probability' or 'label' and the coordinate 'class', or with 'mean' and 'target_sd'",
         f"the variables {', '.join(map(str, predictions.variables))}",
     )
 
@@ -88,7 +88,7 @@ def _of_classes(predictions: Dataset, truth: Any) -> dict[str, float]:
 
 
 def _of_values(predictions: Dataset, truth: Any) -> dict[str, float]:
-    mean, sd = (predictions[name].to_numpy() for name in ("mean", "sd"))
+    mean, sd = (predictions[name].to_numpy() for name in ("mean", "target_sd"))
     check_finite(np.stack([mean, sd]), "predictions", OWNER)
     truth = _by_output(_aligned(as_frame(truth), predictions, "mean"), predictions["mean"])
     values = check_real(truth, "labels_new", OWNER)

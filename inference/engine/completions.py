@@ -40,7 +40,7 @@ from .result import with_group
 POOLED = "the draws are pooled over completions of the kernels"
 COMPLETION = "completion"
 #: Standard deviations among the predictions, and the means they belong to.
-SPREADS = {"probability_sd": "probability", "sd": "mean", "response_sd": "mean"}
+SPREADS = {"probability_sd": "probability", "target_sd": "mean", "response_sd": "mean"}
 
 
 def fit_each_completion(

@@ -113,7 +113,7 @@ def predict(
         CompositeKernelRegression
         ----------------------------------------------------------------------------------------
         mean                obs                       posterior predictive; output last, if any
-        sd                  obs                       of a new target
+        target_sd           obs                       of a new target, with noise
         response_sd         obs                       of the response, without noise
         mean_draws          chain, draw, obs          mean of every draw, with `keep_draws`
         t                   chain, draw, obs          targets drawn, with `keep_draws`

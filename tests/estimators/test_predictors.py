@@ -86,7 +86,7 @@ def test_estimator_is_the_model_by_hand(estimator, data):
     result = kz.fit(model, VB, **FIT)
     by_hand = kz.predict(model, result, KERNELS(scaled_new, scaled))
     if estimator is CompositeKernelRegressor:
-        expected = np.column_stack([mean + scale * by_hand["mean"], scale * by_hand["sd"]])
+        expected = np.column_stack([mean + scale * by_hand["mean"], scale * by_hand["target_sd"]])
         np.testing.assert_array_equal(fitted.predict(new.X), answers(fitted, new.X)[:, 0])
     else:
         expected = by_hand["probability"].to_numpy()
@@ -380,12 +380,6 @@ def test_further_arguments_reach_fit(data, learned):
     assert "log_likelihood" in learned.result_.children
     assert "log_likelihood" not in fitted.result_.children
     np.testing.assert_array_equal(answers(fitted, X), answers(learned, X))
-    few = {"engine": "gibbs", "draws": 5, "tune": 0, "chains": 1, "random_state": 1}
-    few |= {"combination": "mean", "upsilon": 1.0}
-    sampled = KernelProbitClassifier(**few).fit(X, y)
-    started = KernelProbitClassifier(**few, fit_options={"start": learned.result_}).fit(X, y)
-    first = [each.result_["posterior"]["beta"].values[0, 0] for each in (sampled, started)]
-    assert np.abs(first[0] - first[1]).max() > 0
 
 
 @pytest.mark.parametrize(
@@ -523,7 +517,7 @@ def test_several_targets_are_predicted_on_their_scales(shared, data):
     np.testing.assert_allclose(regressor.model_.target_values, scaled)
     by_hand = kz.predict(regressor.model_, regressor.result_, regressor.kernel_stack(new.X))
     np.testing.assert_allclose(mean, by_hand["mean"] * values.std(0) + values.mean(0))
-    np.testing.assert_allclose(sd, by_hand["sd"] * values.std(0))
+    np.testing.assert_allclose(sd, by_hand["target_sd"] * values.std(0))
     expected = r2_score(several(new), mean)
     assert regressor.score(new.X, several(new)) == expected
     assert regressor.score(new.X, several(new)[["mass", "rate"]].iloc[::-1]) == expected

@@ -49,7 +49,7 @@ def test_scores_are_those_of_fits_without_the_objects(name, engine):
         rows = dict(zip(names, K[:, new][:, :, train], strict=True))
         predicted = kz.predict(part, result, rows, **QUIET)
         if name == "regression":
-            expected[new] = norm.logpdf(values[new], predicted["mean"], predicted["sd"])
+            expected[new] = norm.logpdf(values[new], predicted["mean"], predicted["target_sd"])
         else:
             p = predicted["probability"].to_numpy()
             expected[new] = np.log(p[np.arange(len(new)), values[new]])

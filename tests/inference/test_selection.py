@@ -66,7 +66,7 @@ def test_scores_are_those_of_fits_without_the_objects(name):
         rows = dict(zip(("a", "b"), K[:, new][:, :, train], strict=True))
         predicted = kz.predict(part, result, rows, **QUIET)
         if name == "regression":
-            of_new = norm.logpdf(values[new], predicted["mean"], predicted["sd"])
+            of_new = norm.logpdf(values[new], predicted["mean"], predicted["target_sd"])
         else:
             p = predicted["probability"].to_numpy()
             of_new = np.log(p[np.arange(len(new)), values[new]])

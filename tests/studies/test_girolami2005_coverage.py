@@ -54,7 +54,7 @@ def test_what_is_counted(monkeypatch):
     draws = problem.beta - [0.05, 0.15, 0.5] + np.linspace(0, 1, 101)[:, None]
     posterior = xr.Dataset({"beta": (("chain", "draw", "kernel"), draws[None])})
     predictions = xr.Dataset(
-        {"mean": ("obs", problem.targets_new + errors), "sd": ("obs", np.full(40, 2.0))}
+        {"mean": ("obs", problem.targets_new + errors), "target_sd": ("obs", np.full(40, 2.0))}
     )
     monkeypatch.setattr(study, "fit", lambda *a, **k: {"posterior": posterior})
     monkeypatch.setattr(study, "predict", lambda *a: predictions)

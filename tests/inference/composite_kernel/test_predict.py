@@ -58,7 +58,7 @@ def test_regression_averages_over_draws(options):
     predictions = kz.predict(model, result, NEW, keep_draws=True)
     np.testing.assert_allclose(predictions["mean"], y.mean(0))
     np.testing.assert_allclose(predictions["response_sd"], y.std(0))
-    np.testing.assert_allclose(predictions["sd"] ** 2, y.var(0) + noise)
+    np.testing.assert_allclose(predictions["target_sd"] ** 2, y.var(0) + noise)
     np.testing.assert_allclose(predictions["mean_draws"].values.reshape(-1, 3), y)
 
 

@@ -151,7 +151,7 @@ def test_predictions_are_averages_over_draws(shared):
     noise = np.broadcast_to((1 / gamma).mean(0), 3)
     predictions = kz.predict(model, result, new, keep_draws=True, progressbar=False)
     np.testing.assert_allclose(predictions["mean"], y.mean(0))
-    np.testing.assert_allclose(predictions["sd"] ** 2, y.var(0) + noise)
+    np.testing.assert_allclose(predictions["target_sd"] ** 2, y.var(0) + noise)
     np.testing.assert_allclose(predictions["mean_draws"][0], y)
     assert predictions["mean_draws"].dims == ("chain", "draw", "obs", "output")
     assert list(predictions["output"].values) == NAMES

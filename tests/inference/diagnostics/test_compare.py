@@ -153,7 +153,7 @@ def test_probabilities_in_single_precision_are_scored():
 
 
 def test_scores_of_values_by_hand():
-    predictions = xr.Dataset({"mean": ("obs", [1.0, 2.0]), "sd": ("obs", [1.0, 2.0])})
+    predictions = xr.Dataset({"mean": ("obs", [1.0, 2.0]), "target_sd": ("obs", [1.0, 2.0])})
     found = held_out(predictions, [2.0, 0.0])
     assert found["rmse"] == pytest.approx(np.sqrt(5 / 2))
     expected = (-1 - np.log(2) - np.log(2 * np.pi)) / 2

@@ -330,7 +330,7 @@ def test_targets_of_new_objects_have_the_predictive_moments(collapsed):
     new = np.repeat(model["K"].get_value()[:, :1], 2, axis=1)
     predictions = kz.predict(model, result, new, keep_draws=True, **QUIET)
     drawn = predictions["t"].to_numpy()[0]
-    mean, sd = predictions["mean"].to_numpy(), predictions["sd"].to_numpy()
+    mean, sd = predictions["mean"].to_numpy(), predictions["target_sd"].to_numpy()
     ess = float(az.ess(predictions["t"]).min())
     assert (np.abs(drawn.mean(0) - mean) < 4 * sd / np.sqrt(ess)).all()
     assert np.allclose(drawn.std(0), sd, rtol=4 * np.sqrt(1 / ess))
