@@ -300,7 +300,7 @@ REFUSED = {
     "no kernel": ({"kernels": {}}, lambda d: d.X, "at least one block"),
     "normalisation": ({"normalize": "max"}, lambda d: d.X, "'trace', 'unit'"),
     "no normalisation": ({"normalize": False}, lambda d: d.X, "'trace', 'unit'"),
-    "flag": ({"standardize": "no"}, lambda d: d.X, "'rank', True .as 'scale'. or False"),
+    "flag": ({"standardize": "no"}, lambda d: d.X, "True .as 'scale'., False, or 'auto'"),
     "kernels beside features": (
         {"kernels": kz.gaussian().landmarks(4) | kz.linear()},
         lambda d: d.X,
