@@ -186,8 +186,9 @@ class KernelPredictor(KernelReader):
             order = None
         elif labels_of(as_frame(y)) is None and len(y) == len(ids):
             y = (pd.Series if np.ndim(y) == 1 else pd.DataFrame)(np.asarray(y), index=ids)
-        chosen = result["selection"].attrs if "selection" in result.children else None
-        estimator._declare(X, y, order, chosen)
+        # Results of earlier versions do not name the choice, which is then made again.
+        chosen = result["selection"].attrs if "selection" in result.children else {}
+        estimator._declare(X, y, order, chosen or None)
         try:
             check_fitted(estimator.model_, result, f"{cls.__name__}.from_result")
         except ValueError as error:
@@ -218,8 +219,9 @@ class KernelPredictor(KernelReader):
         kernels = None
         if chosen is not None:
             name, _, ranks = str(chosen["features"]).partition(", ")
-            kernels = inverse_multiquadric("median") if name == "inverse_multiquadric" else None
-            features = ranks or features
+            if self.kernels is None and name == "inverse_multiquadric":
+                kernels = inverse_multiquadric("median")
+            features = ranks if ranks and self.standardize == AUTO else features
         stack = self._fit_kernels(X, order, kernels=kernels, standardize=features)
         objects = self._training.labels
         ids, table = labels_of(y), pd.Series if np.ndim(checked) == 1 else pd.DataFrame
@@ -235,17 +237,16 @@ class KernelPredictor(KernelReader):
         scale, rule = self._without_choice
         if chosen is not None:
             options = {name: getattr(self, name) for name in self._of_model}
-            options[scale] = float(chosen["scale"])
-            if chosen["weights"]:
-                options[rule] = chosen["weights"]
+            # Parameters that are given are those of this estimator: `check_fitted` compares them.
+            found = {scale: float(chosen["scale"]), rule: chosen["weights"]}
+            options |= {name: found[name] for name in found if _is_auto(options[name])}
             self.model_ = type(self)._model(stack, response, **options)
             return None
         best, log_scores = self._candidate(stack, response), None
         if best.log_scores is not None:
             best, log_scores = self._better_features(best, X, order, response)
             equal = isinstance(best.options[rule], FixedWeights)
-            automatic = isinstance(of_rule := getattr(self, rule), str) and of_rule == AUTO
-            weights = ("fixed" if equal else "mean") if automatic else ""
+            weights = "fixed" if equal else "mean"
             log_scores.attrs |= {"scale": float(best.options[scale]), "weights": weights}
         self.__dict__.update(best.fitted)
         self.model_ = type(self)._model(best.stack, response, **best.options)
@@ -293,11 +294,7 @@ class KernelPredictor(KernelReader):
         Also return the log scores, if `select` chose.
         """
         options = {name: getattr(self, name) for name in self._of_model}
-        chosen = [
-            name
-            for name in self._without_choice
-            if isinstance(options[name], str) and options[name] == AUTO
-        ]
+        chosen = [name for name in self._without_choice if _is_auto(options[name])]
         if not chosen:
             return options, None
         options |= {name: self._without_choice[name] for name in chosen}
@@ -340,6 +337,10 @@ class KernelPredictor(KernelReader):
         if ids is None:
             return ordered, sample_weight
         return ordered, aligned(sample_weight, ids, "sample_weight", owner)
+
+
+def _is_auto(parameter: Any) -> bool:
+    return isinstance(parameter, str) and parameter == AUTO
 
 
 def _check_responses(y: Any, owner: str) -> None:

@@ -631,6 +631,19 @@ def test_saved_choices_are_read_and_not_made_again(heavy, monkeypatch):
     np.testing.assert_allclose(again.predict_proba(new), fitted.predict_proba(new), rtol=1e-12)
 
 
+def test_saved_choices_do_not_hide_other_parameters(data, monkeypatch, tmp_path):
+    monkeypatch.setattr(predictor, "SCALES", SCALES)
+    X, y = data.train.X, data.train.y
+    fitted = KernelProbitClassifier(draws=50, random_state=1).fit(X, y)
+    fitted.result_.to_netcdf(tmp_path / "result.nc")
+    saved = az.from_netcdf(tmp_path / "result.nc")
+    again = KernelProbitClassifier.from_result(saved, X, y, **fitted.get_params())
+    np.testing.assert_array_equal(answers(again, data.new.X), answers(fitted, data.new.X))
+    for other in ({"upsilon": 3.0}, {"combination": "binary"}, {"kernels": kz.linear()}):
+        with pytest.raises(ValueError, match="must be those of the estimator that was fitted"):
+            KernelProbitClassifier.from_result(saved, X, y, **fitted.get_params() | other)
+
+
 def test_fits_in_threads_leave_the_warnings_of_others_alone(data):
     X, y = data.train.X, data.train.y
     few = {"combination": "mean", "upsilon": 1.0, "draws": 50, "random_state": 1}
