@@ -559,14 +559,18 @@ def test_rows_without_similarities_are_named_with_who_completes_them(kernels):
         kz.estimators.KernelProbitClassifier(kernels).fit(K, np.arange(9) % 3)
 
 
-@pytest.mark.parametrize("heavy", [True, False])
-def test_ranks_replace_heavy_tailed_features_if_they_predict_better(heavy, monkeypatch):
-    """Counts with many zeros and a few outliers, of which only the order says something."""
-    monkeypatch.setattr(predictor, "SCALES", SCALES)
+def with_outliers(heavy):
+    """Features of which only the order says something, or their logarithms, and classes."""
     rng = np.random.default_rng(5)
     y = rng.integers(2, size=60)
-    X = np.exp(2.5 * (rng.normal(size=(60, 4)) + 1.2 * y[:, None]))
-    X = X if heavy else np.log(X)
+    logs = 2.5 * (rng.normal(size=(60, 4)) + 1.2 * y[:, None])
+    return np.exp(logs) if heavy else logs, y
+
+
+@pytest.mark.parametrize("heavy", [True, False])
+def test_ranks_replace_heavy_tailed_features_if_they_predict_better(heavy, monkeypatch):
+    monkeypatch.setattr(predictor, "SCALES", SCALES)
+    X, y = with_outliers(heavy)
     few = {"kernels": kz.gaussian("median"), "draws": 50, "random_state": 1}
     fitted = KernelProbitClassifier(**few).fit(X, y)
     if not heavy:
@@ -613,10 +617,8 @@ def test_default_kernels_are_those_that_predict_better(winner, monkeypatch):
 def test_saved_choices_are_read_and_not_made_again(heavy, monkeypatch):
     """Folds depend on ids: of an array, another choice can come out."""
     monkeypatch.setattr(predictor, "SCALES", SCALES)
-    rng = np.random.default_rng(5)
-    y = rng.integers(2, size=60)
-    X = np.exp(2.5 * (rng.normal(size=(60, 4)) + 1.2 * y[:, None]))
-    X = pd.DataFrame(X if heavy else np.log(X), [f"i{row}" for row in range(60)], list("abcd"))
+    X, y = with_outliers(heavy)
+    X = pd.DataFrame(X, [f"i{row}" for row in range(60)], list("abcd"))
     fitted = KernelProbitClassifier(draws=50, random_state=1).fit(X, y)
 
     def no_choice(*_, **__):
