@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 import kernelzoo as kz
-from benchmarks import BENCHMARKS, cold, growing, held_out, letters, mixing
+from benchmarks import BENCHMARKS, cold, gpu, growing, held_out, letters, mixing
 
 
 def rows(name):
@@ -44,6 +44,14 @@ def test_growing_numbers_of_objects(monkeypatch, in_this_process):
         cells = table["100", classifier][1:]
         assert_numbers([cell for cell in cells if cell])
         assert float(cells[-2]) > 30
+
+
+def test_gradients_by_device(monkeypatch):
+    monkeypatch.setattr(gpu, "OBJECTS", (20, 30))
+    table = {name: cells for (name, *_), cells in rows("gpu").items()}
+    assert {"numba", "JAX, cpu"} <= set(table)
+    for milliseconds in table.values():
+        assert_numbers(milliseconds)
 
 
 def test_mixing(monkeypatch):
