@@ -33,7 +33,8 @@ html_math_renderer = "mathml"
 nb_execution_mode = "force"
 nb_execution_excludepatterns = ["gallery/*"]
 nb_execution_raise_on_error = True
-nb_execution_timeout = 120
+# Other steps may share the processors.
+nb_execution_timeout = 300
 nb_execution_in_temp = True
 nb_merge_streams = True
 # Log lines and warnings; a cell whose warning matters asks for it.

@@ -29,6 +29,9 @@ from kernelzoo.inference.selection import SCALES
 
 VB = kz.VB(tolerance=0.1, remaining=1.0)
 FEW = {"engine": VB, "draws": 30, "random_state": 5}
+#: Nothing is left to the choice by prediction.
+PROBIT = FEW | {"upsilon": 1.0, "combination": "mean"}
+COMPOSITE = FEW | {"varsigma": 1.0, "combination": "mean"}
 PREFIXES = {"rna": "g", "protein": "p"}
 FIT = {"draws": 30, "random_seed": 5, "progressbar": False}
 ESTIMATORS = {
@@ -51,14 +54,8 @@ def answers(fitted, X):
 
 @pytest.fixture(scope="module")
 def classifier(data):
-    return KernelProbitClassifier(**FEW).fit(data.train.X, data.train.y)
-
-
-@pytest.fixture(scope="module")
-def learned(data):
     """A classifier of known scale that learns its weights."""
-    estimator = KernelProbitClassifier(combination="mean", upsilon=1.0, **FEW)
-    return estimator.fit(data.train.X, data.train.y)
+    return KernelProbitClassifier(**PROBIT).fit(data.train.X, data.train.y)
 
 
 @pytest.mark.parametrize("estimator", ESTIMATORS)
@@ -125,9 +122,9 @@ def test_weights_that_are_known_or_a_point(data):
     assert one["mean"].values.tolist() == [1]
 
 
-def test_weights_of_a_point_have_no_deviation(learned):
-    draws = learned.result_["posterior"].to_dataset().isel(chain=[0], draw=[3])
-    weights = weights_of(learned.model_, xr.DataTree.from_dict({"posterior": draws}))
+def test_weights_of_a_point_have_no_deviation(classifier):
+    draws = classifier.result_["posterior"].to_dataset().isel(chain=[0], draw=[3])
+    weights = weights_of(classifier.model_, xr.DataTree.from_dict({"posterior": draws}))
     np.testing.assert_array_equal(weights["mean"], draws["beta"][0, 0])
     assert weights["sd"].isnull().all()
 
@@ -135,34 +132,34 @@ def test_weights_of_a_point_have_no_deviation(learned):
 def test_labelled_responses_go_by_id(data, classifier):
     train = data.train
     mixed = train.y.sample(frac=1, random_state=1)
-    again = KernelProbitClassifier(**FEW).fit(train.X, mixed)
+    again = KernelProbitClassifier(**PROBIT).fit(train.X, mixed)
     np.testing.assert_array_equal(answers(again, data.new.X), answers(classifier, data.new.X))
     assert again.score(train.X, mixed) == again.score(train.X, train.y) > 0.7
     blocks = {"rna": train.rna, "protein": train.protein}
     assert again.score(blocks, mixed) == again.score(train.X, train.y)
-    regressor = CompositeKernelRegressor(**FEW).fit(train.X, train.target)
+    regressor = CompositeKernelRegressor(**COMPOSITE).fit(train.X, train.target)
     turned = train.target.iloc[::-1]
     assert regressor.score(train.X, turned) == regressor.score(train.X, train.target)
     stack = KernelBlocks().fit_transform(train.X)
-    from_stack = KernelProbitClassifier("precomputed", **FEW).fit(stack, mixed)
+    from_stack = KernelProbitClassifier("precomputed", **PROBIT).fit(stack, mixed)
     assert from_stack.score(stack, mixed) == again.score(train.X, train.y)
 
 
-def test_weights_of_objects_go_with_their_responses(data, learned):
+def test_weights_of_objects_go_with_their_responses(data, classifier):
     X, y = data.train.X, data.train.y
-    right = pd.Series(learned.predict(X) == y.to_numpy(), y.index)
+    right = pd.Series(classifier.predict(X) == y.to_numpy(), y.index)
     weights, turned = right.astype(float) + 0.25 * ~right, y.iloc[::-1]
-    expected = learned.score(X, y.to_numpy(), weights.to_numpy())
-    assert learned.score(X, y) < expected < 1
+    expected = classifier.score(X, y.to_numpy(), weights.to_numpy())
+    assert classifier.score(X, y) < expected < 1
     for labels in (y, turned):
         for given in (weights, weights.iloc[::-1]):
-            assert learned.score(X, labels, given) == expected
+            assert classifier.score(X, labels, given) == expected
     # Without ids of X, responses go by position, and weights by those of the responses.
     arrays = {block: X[block].to_numpy() for block in ("rna", "protein")}
-    assert learned.score(arrays, y, weights.iloc[::-1]) == expected
+    assert classifier.score(arrays, y, weights.iloc[::-1]) == expected
     with pytest.raises(ValueError, match=r"'sample_weight' argument.*labelled like y"):
-        learned.score(X, turned, weights.to_numpy())
-    regressor = CompositeKernelRegressor(**FEW).fit(X, data.train.target)
+        classifier.score(X, turned, weights.to_numpy())
+    regressor = CompositeKernelRegressor(**COMPOSITE).fit(X, data.train.target)
     assert regressor.score(X, data.train.target, weights.iloc[::-1]) == regressor.score(
         X, data.train.target.iloc[::-1], weights
     )
@@ -171,7 +168,7 @@ def test_weights_of_objects_go_with_their_responses(data, learned):
 def test_rows_go_by_the_first_table_used_or_not(data):
     train, new = data.train, data.new
     beside = {"protein": train.protein.sample(frac=1, random_state=1), "rna": train.rna}
-    few = FEW | {"kernels": {"rna": kz.gaussian("median")}}
+    few = PROBIT | {"kernels": {"rna": kz.gaussian("median")}}
     y = train.y.loc[beside["protein"].index]
     fitted = KernelProbitClassifier(**few).fit({"rna": train.rna.loc[y.index]}, train.y)
     turned = {"protein": new.protein.iloc[::-1], "rna": new.rna}
@@ -189,7 +186,7 @@ def test_rows_go_by_the_first_table_used_or_not(data):
 
 
 def test_first_tables_of_other_objects_are_refused(data):
-    fitted = KernelProbitClassifier({"rna": kz.linear()}, **FEW).fit(data.train.X, data.train.y)
+    fitted = KernelProbitClassifier({"rna": kz.linear()}, **PROBIT).fit(data.train.X, data.train.y)
     for rna in (data.new.rna, data.new.rna.to_numpy()):
         with pytest.raises(ValueError, match="same objects"):
             fitted.predict({"protein": data.new.protein[1:], "rna": rna})
@@ -211,7 +208,7 @@ def test_repeated_measurements_are_predicted(data, classifier):
 def test_bootstrap_samples_are_fitted_by_position(data):
     rows = [0, 3, 3, *range(1, len(data.train.y)), 0]
     X, y = data.train.X.iloc[rows], data.train.y.iloc[rows]
-    probit = KernelProbitClassifier(draws=5, random_state=1)
+    probit = KernelProbitClassifier(**PROBIT)
     expected = clone(probit).fit(X.reset_index(drop=True), y.to_numpy()).predict_proba(data.new.X)
     found = probit.fit(X, y).predict_proba(data.new.X)
     np.testing.assert_allclose(found, expected, rtol=1e-10)
@@ -251,7 +248,7 @@ def test_an_object_left_out_does_not_leak(data):
     """Scales, widths and traces of a fold are those of its training objects."""
     folds = KFold(2)
     X = data.X
-    estimator = CompositeKernelRegressor(kz.gaussian("median") | kz.linear(), **FEW)
+    estimator = CompositeKernelRegressor(kz.gaussian("median") | kz.linear(), **COMPOSITE)
     mean = cross_val_predict(estimator, X, data.target, cv=folds)
     X.iloc[4] *= 1e3
     changed = cross_val_predict(estimator, X, data.target, cv=folds)
@@ -267,15 +264,15 @@ def test_cross_validation_takes_rows_and_columns_of_precomputed_kernels(data):
     grams = np.stack([x @ x.T for x in X.values()], axis=-1)
     flat, y = data.flat.to_numpy(), data.target.to_numpy()
     options = {"blocks": {"rna": slice(3), "protein": slice(3, None)}, "standardize": False}
-    features = CompositeKernelRegressor(kz.linear(), **options, **FEW)
-    given = CompositeKernelRegressor("precomputed", **FEW)
+    features = CompositeKernelRegressor(kz.linear(), **options, **COMPOSITE)
+    given = CompositeKernelRegressor("precomputed", **COMPOSITE)
     expected = cross_val_predict(features, flat, y, cv=2)
     np.testing.assert_allclose(cross_val_predict(given, grams, y, cv=2), expected, rtol=1e-6)
     assert np.isfinite(cross_val_score(given, grams[..., 0], y, cv=2)).all()
 
 
 def test_pipeline_of_kernels_and_estimator_is_the_estimator(data, classifier):
-    steps = make_pipeline(KernelBlocks(), KernelProbitClassifier("precomputed", **FEW))
+    steps = make_pipeline(KernelBlocks(), KernelProbitClassifier("precomputed", **PROBIT))
     fitted = steps.fit(data.train.X, data.train.y)
     np.testing.assert_allclose(
         fitted.predict_proba(data.new.X), answers(classifier, data.new.X), rtol=1e-8
@@ -286,7 +283,7 @@ def test_pipeline_of_kernels_and_estimator_is_the_estimator(data, classifier):
 def test_pipelines_pass_frames_on(data, classifier):
     """After set_output, steps of scikit-learn return frames with ids and names."""
     train, new = data.train, data.new
-    scaled = make_pipeline(StandardScaler(), KernelProbitClassifier(blocks=PREFIXES, **FEW))
+    scaled = make_pipeline(StandardScaler(), KernelProbitClassifier(blocks=PREFIXES, **PROBIT))
     scaled.set_output(transform="pandas").fit(train.flat, train.y.iloc[::-1])
     expected = answers(classifier, new.X)
     np.testing.assert_allclose(scaled.predict_proba(new.flat), expected, rtol=1e-8)
@@ -300,7 +297,7 @@ def test_search_over_kernels_combinations_and_engines(data):
             "engine": [kz.VB(tolerance=0.2, remaining=1.0)],
         },
     ]
-    search = GridSearchCV(KernelProbitClassifier(**FEW), grid, cv=2, error_score="raise")
+    search = GridSearchCV(KernelProbitClassifier(**PROBIT), grid, cv=2, error_score="raise")
     search.fit(data.X, data.y)
     scores = search.cv_results_["mean_test_score"]
     assert np.isfinite(scores).all()
@@ -361,7 +358,7 @@ def test_saved_results_under_other_parameters_are_refused_with_the_remedy(data, 
 def test_saved_results_under_swapped_names_of_blocks_are_refused(data):
     X, y = data.train.X.to_numpy(), data.train.y.to_numpy()
     first, second = slice(0, 2), slice(2, X.shape[1])
-    fitted = KernelProbitClassifier(blocks={"a": first, "b": second}, **FEW).fit(X, y)
+    fitted = KernelProbitClassifier(blocks={"a": first, "b": second}, **PROBIT).fit(X, y)
     given = fitted.get_params() | {"blocks": {"b": first, "a": second}}
     with pytest.raises(ValueError, match=r"labels of kernel, in their order. .*'a' instead of 'b'"):
         KernelProbitClassifier.from_result(fitted.result_, X, y, **given)
@@ -374,12 +371,12 @@ def test_estimators_that_are_not_fitted_are_saved():
     assert not hasattr(loaded, "result_")
 
 
-def test_further_arguments_reach_fit(data, learned):
+def test_further_arguments_reach_fit(data, classifier):
     X, y = data.train.X, data.train.y
-    fitted = clone(learned).set_params(fit_options={"log_likelihood": False}).fit(X, y)
-    assert "log_likelihood" in learned.result_.children
+    fitted = clone(classifier).set_params(fit_options={"log_likelihood": False}).fit(X, y)
+    assert "log_likelihood" in classifier.result_.children
     assert "log_likelihood" not in fitted.result_.children
-    np.testing.assert_array_equal(answers(fitted, X), answers(learned, X))
+    np.testing.assert_array_equal(answers(fitted, X), answers(classifier, X))
 
 
 @pytest.mark.parametrize(
@@ -392,7 +389,7 @@ def test_further_arguments_reach_fit(data, learned):
 )
 def test_unfit_further_arguments_are_refused(options, message, data):
     with pytest.raises((ValueError, TypeError), match=message):
-        KernelProbitClassifier(**FEW, fit_options=options).fit(data.train.X, data.train.y)
+        KernelProbitClassifier(**PROBIT, fit_options=options).fit(data.train.X, data.train.y)
 
 
 def test_results_of_something_else_are_refused(data, classifier):
@@ -405,7 +402,7 @@ def test_results_of_something_else_are_refused(data, classifier):
         (train.X, train.y.replace({"case": "x", "control": "a"}), {}),
     ):
         with pytest.raises(ValueError, match="'result' argument of KernelProbitClassifier"):
-            KernelProbitClassifier.from_result(result, X, y, **parameters)
+            KernelProbitClassifier.from_result(result, X, y, **PROBIT | parameters)
     refused = "of CompositeKernelRegressor.from_result must be a result of fit on a CompositeKernel"
     with pytest.raises(ValueError, match=refused):
         CompositeKernelRegressor.from_result(result, train.X, train.target)
@@ -471,7 +468,7 @@ LABELS = {
 def test_unfit_labels_are_refused(case, data):
     given, message = LABELS[case]
     with pytest.raises(ValueError, match=message):
-        KernelProbitClassifier(**FEW).fit(data.train.X, given(data.train.y))
+        KernelProbitClassifier(**PROBIT).fit(data.train.X, given(data.train.y))
 
 
 @pytest.mark.parametrize("labels", ["category", "string", "bool"])
@@ -479,7 +476,7 @@ def test_labels_of_any_type_are_predicted_as_given(labels, data):
     y = data.train.y == "case" if labels == "bool" else data.train.y.astype(labels)
     if labels == "category":
         y = y.cat.add_categories("unused")
-    fitted = KernelProbitClassifier(**FEW).fit(data.train.X, y)
+    fitted = KernelProbitClassifier(**PROBIT).fit(data.train.X, y)
     assert fitted.classes_.tolist() == sorted(set(y))
     assert set(fitted.predict(data.new.X).tolist()) <= set(y)
 
@@ -528,17 +525,17 @@ def test_several_targets_are_predicted_on_their_scales(shared, data):
 
 def test_tables_of_targets_go_by_id(data):
     train, table = data.train, several(data.train)
-    expected = CompositeKernelRegressor(**FEW).fit(train.X, table)
-    turned = CompositeKernelRegressor(**FEW).fit(train.X, table.iloc[::-1])
-    array = CompositeKernelRegressor(**FEW).fit(train.X, table.to_numpy())
+    expected = CompositeKernelRegressor(**COMPOSITE).fit(train.X, table)
+    turned = CompositeKernelRegressor(**COMPOSITE).fit(train.X, table.iloc[::-1])
+    array = CompositeKernelRegressor(**COMPOSITE).fit(train.X, table.to_numpy())
     for other in (turned, array):
         np.testing.assert_array_equal(other.predict(train.X), expected.predict(train.X))
 
 
 def test_a_column_of_targets_stays_a_column(data):
     train = data.train
-    flat = CompositeKernelRegressor(**FEW).fit(train.X, train.target)
-    column = CompositeKernelRegressor(**FEW).fit(train.X, train.target.to_numpy()[:, None])
+    flat = CompositeKernelRegressor(**COMPOSITE).fit(train.X, train.target)
+    column = CompositeKernelRegressor(**COMPOSITE).fit(train.X, train.target.to_numpy()[:, None])
     assert column.predict(train.X).shape == (len(train.y), 1)
     np.testing.assert_allclose(column.predict(train.X)[:, 0], flat.predict(train.X), rtol=1e-6)
 
@@ -547,7 +544,7 @@ def test_missing_targets_of_a_table_are_named(data):
     table = several(data.train)
     table.iloc[3, 1] = np.nan
     with pytest.raises(ValueError, match=r"a response for every object\. Got none for 'P3'"):
-        CompositeKernelRegressor(**FEW).fit(data.train.X, table)
+        CompositeKernelRegressor(**COMPOSITE).fit(data.train.X, table)
 
 
 @pytest.mark.parametrize("kernels", ["precomputed", kz.kernels.precomputed()])

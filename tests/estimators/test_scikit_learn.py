@@ -6,12 +6,16 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import kernelzoo as kz
 
 FEW = {"draws": 20, "engine": kz.VB(tolerance=0.1, remaining=1.0)}
+#: Nothing is left to the choice by prediction.
+KNOWN = FEW | {"combination": "mean"}
 FEATURES = [
-    kz.estimators.KernelProbitClassifier(kz.gaussian("median"), **FEW),
-    kz.estimators.CompositeKernelRegressor(**FEW),
+    kz.estimators.KernelProbitClassifier(upsilon=1.0, **KNOWN),
+    kz.estimators.CompositeKernelRegressor(varsigma=1.0, **KNOWN),
     kz.estimators.KernelBlocks(),
 ]
 MORE = [
+    kz.estimators.KernelProbitClassifier(**FEW),
+    kz.estimators.CompositeKernelRegressor(**FEW),
     kz.estimators.KernelProbitClassifier("precomputed", **FEW),
     kz.estimators.CompositeKernelRegressor("precomputed", **FEW),
 ]

@@ -88,7 +88,8 @@ def test_every_engine_is_tried_here():
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("name", "engine"), PAIRS)
-def test_results_have_one_layout(results, name, engine):
+def test_results_have_one_layout_save_and_load(results, tmp_path, name, engine):
+    """One test of both: processes that share the tests would else fit every pair twice."""
     tree, model = results(engine, name), EXAMPLES[name]
     posterior = tree["posterior"]
     kept = {rv.name for rv in model.free_RVs} - model.large
@@ -122,6 +123,15 @@ def test_results_have_one_layout(results, name, engine):
         assert posterior.sizes["chain"] == 1
         assert "variational" in tree.children
         assert np.isfinite(attributes["pareto_k"]) or attributes["pareto_k"] == np.inf
+    tree.to_netcdf(tmp_path / "result.nc")
+    loaded = az.from_netcdf(tmp_path / "result.nc")
+    assert set(loaded.children) == set(tree.children)
+    for group in tree.children:
+        for variable, values in tree[group].data_vars.items():
+            loaded_values = loaded[group][variable]
+            assert loaded_values.dims == values.dims
+            np.testing.assert_array_equal(loaded_values.values, values.values)
+    assert loaded.attrs == tree.attrs
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -137,21 +147,6 @@ def test_draws_of_the_multinomial_probit_are_on_their_own_scale(results, engine)
     assert list(posterior["kernel"].values) == ["gaussian", "linear"]
     if tree.attrs["kind"] != "point":
         assert tree["log_likelihood"]["t"].dims == ("chain", "draw", "obs")
-
-
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(("name", "engine"), PAIRS)
-def test_results_save_and_load(results, tmp_path, name, engine):
-    tree = results(engine, name)
-    tree.to_netcdf(tmp_path / "result.nc")
-    loaded = az.from_netcdf(tmp_path / "result.nc")
-    assert set(loaded.children) == set(tree.children)
-    for group in tree.children:
-        for variable, values in tree[group].data_vars.items():
-            loaded_values = loaded[group][variable]
-            assert loaded_values.dims == values.dims
-            np.testing.assert_array_equal(loaded_values.values, values.values)
-    assert loaded.attrs == tree.attrs
 
 
 @pytest.mark.filterwarnings("ignore")
