@@ -1,8 +1,10 @@
 """Every public name has a page and an example that runs; tables of numbers name their source."""
 
+import ast
 import doctest
 import inspect
 import json
+import operator
 import re
 import sys
 import warnings
@@ -179,6 +181,45 @@ def test_a_block_that_does_not_run_is_found():
     for kind in ("python", "{code-block} python", ""):
         assert [*not_run(f"{head}```{kind}\nkz.fit\n```\n")]
     assert not [*not_run(f"{head}This is not run, for want of a GPU.\n```text\nkz.fit\n```\n")]
+
+
+def calls_of_nothing(text):
+    """Code within lines that names or calls what kernelzoo does not have."""
+    for code in re.findall(r"`([^`\n]*\bkz\.[^`\n]*)`", text.replace("\\|", "|")):
+        try:
+            nodes = list(ast.walk(ast.parse(code)))
+        except SyntaxError:  # A name with a file, a sentence, an ellipsis between arguments.
+            continue
+        named = {}
+        for node in nodes:
+            path = ast.unparse(node) if isinstance(node, ast.Attribute) else ""
+            if re.fullmatch(r"kz(\.\w+)+", path):
+                try:
+                    named[path] = operator.attrgetter(path.removeprefix("kz."))(kz)
+                except AttributeError:
+                    yield code
+        for node in nodes:
+            called = named.get(ast.unparse(node.func)) if isinstance(node, ast.Call) else None
+            if called is None:
+                continue
+            keywords = {each.arg: ... for each in node.keywords if each.arg}
+            partial = not node.args or "..." in ast.unparse(node)
+            signature = inspect.signature(called)
+            try:
+                (signature.bind_partial if partial else signature.bind)(*node.args, **keywords)
+            except TypeError:
+                yield code
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md"], ids=lambda page: page.stem)
+def test_code_within_lines_exists(page):
+    assert not [*calls_of_nothing(page.read_text(encoding="utf-8"))]
+
+
+def test_calls_of_what_does_not_exist_are_found():
+    assert not [*calls_of_nothing("`kz.VB(starts=1)`, `kz.fit(model, ...)` and `kz.plots`")]
+    for wrong in ("kz.fti(model)", "kz.VB(start=1)", "kz.plots.plot_weight(x)", "kz.fit(model)"):
+        assert [*calls_of_nothing(f"Call `{wrong}`.")]
 
 
 def python_of(page):
