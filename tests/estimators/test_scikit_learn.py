@@ -27,6 +27,7 @@ def expected_failures(estimator):
     if estimator.kernels != "precomputed":
         return {}
     return {
+        "check_estimators_nan_inf": "it predicts from features, where similarities are expected",
         "check_positive_only_tag_during_fit": "it subtracts a number from all entries",
         "check_estimators_dtypes": "it cuts entries to whole numbers",
         "check_classifiers_train": "it rounds entries to single precision, as lists of floats",
