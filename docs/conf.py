@@ -57,9 +57,11 @@ html_theme = "pydata_sphinx_theme"
 html_title = "kernelzoo"
 html_static_path = ["_static"]
 html_css_files = ["kernelzoo.css"]
+html_logo = html_favicon = "_static/logo.svg"
 html_show_sourcelink = False
 html_copy_source = False
 html_theme_options = {
+    "logo": {"text": "kernelzoo"},
     "navbar_end": ["theme-switcher"],
     "navbar_align": "left",
     "header_links_before_dropdown": 5,
