@@ -2,8 +2,7 @@
 
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -15,14 +14,11 @@ from xarray import DataArray, Dataset
 from ..models.declaration import source_of
 from ..models.kernels.completed import CompletedRows
 from ..validation import Count, Seed, argument_error, check_arguments, integer_seed
-from .engine.clock import stopped_by_ctrl_c
 from .engine.engine import Engine
 from .engine.fit import fit
 from .engine.predict import predict
-from .engine.progress import track
+from .engine.progress import stopped_by_ctrl_c, track
 from .engine.provenance import check_model
-
-__all__ = ["LeftOut", "loo_kfold", "splits", "why_not_left_out"]
 
 type Rows = NDArray[np.intp]
 
@@ -42,58 +38,45 @@ def why_not_left_out(model: Any) -> str | None:
     return None if len(ids) > 1 else "it takes two distinct objects"
 
 
-@dataclass(frozen=True)
-class LeftOut:
-    """A model some of whose objects are left out.
+def kernels_of(model: Any) -> DataArray:
+    """Kernels (kernel, obs, basis) of a model."""
+    dims = ("kernel", "obs", "basis")
+    coords = {dim: np.asarray(model.coords[dim]) for dim in dims}
+    return DataArray(model.values_of("K"), coords, dims)
 
-    Parameters
-    ----------
-    model : Declaration
-    stack : DataArray (kernel, obs, basis)
-        Its kernels, or their composite kernel.
+
+def parts(
+    model: Any, stack: DataArray, train: Rows, new: Rows, **settings: Any
+) -> tuple[Any, DataArray]:
+    """Declare the model of the objects `train`; return it and the kernels of the `new` ones.
+
+    The stack has the model's kernels, or their composite kernel.
     """
+    is_gram = np.array_equal(stack["obs"], stack["basis"])
+    columns = train if is_gram else np.arange(stack.sizes["basis"])
+    if "class" in model.coords:
+        classes = list(model.coords["class"])
+        labels = [classes[code] for code in model.label_codes[train]]
+        settings |= {"labels": labels, "classes": classes}
+    else:
+        settings["targets"] = model["targets"].get_value()[train]
+    # Numbers, because the ids of an object's copies are the same. Columns have others than
+    # rows: the matrices were checked as Gram matrices before.
+    rows = np.arange(stack.sizes["obs"])
+    numbered = stack.isel(basis=columns).assign_coords(obs=rows, basis=len(rows) + columns)
+    part = model.redeclared(kernels=numbered.isel(obs=train), **settings)
+    return part, numbered.isel(obs=new)
 
-    model: Any
-    stack: DataArray
 
-    @classmethod
-    def of(cls, model: Any) -> Self:
-        """Read the kernels of a model."""
-        dims = ("kernel", "obs", "basis")
-        coords = {dim: np.asarray(model.coords[dim]) for dim in dims}
-        return cls(model, DataArray(model.values_of("K"), coords, dims))
-
-    def parts(self, train: Rows, new: Rows, **settings: Any) -> tuple[Any, DataArray]:
-        """Declare the model of the objects `train`; return it and the kernels of the `new` ones."""
-        model, stack = self.model, self.stack
-        is_gram = np.array_equal(stack["obs"], stack["basis"])
-        columns = train if is_gram else np.arange(stack.sizes["basis"])
-        if "class" in model.coords:
-            classes = list(model.coords["class"])
-            settings |= {
-                "labels": [classes[code] for code in model.label_codes[train]],
-                "classes": classes,
-            }
-        else:
-            settings["targets"] = model["targets"].get_value()[train]
-        # Numbers, because the ids of an object's copies are the same. Columns have others than
-        # rows: the matrices were checked as Gram matrices before.
-        rows = np.arange(stack.sizes["obs"])
-        numbered = stack.isel(basis=columns).assign_coords(obs=rows, basis=len(rows) + columns)
-        part = model.redeclared(kernels=numbered.isel(obs=train), **settings)
-        return part, numbered.isel(obs=new)
-
-    def log_scores(self, predicted: Dataset, new: Rows) -> NDArray:
-        """Log scores (new,), in nats, of predictions of objects that were left out."""
-        if "probability" in predicted:
-            p = predicted["probability"].to_numpy()
-            own = p[np.arange(len(new)), self.model.label_codes[new]]
-            return np.log(np.maximum(own, np.finfo(float).tiny))
-        targets = self.model["targets"].get_value()[new]
-        scores = norm.logpdf(
-            targets, predicted["mean"].to_numpy(), predicted["target_sd"].to_numpy()
-        )
-        return scores.reshape(len(new), -1).sum(axis=1)
+def log_scores(model: Any, predicted: Dataset, new: Rows) -> NDArray:
+    """Log scores (new,), in nats, of predictions of objects that were left out of the model."""
+    if "probability" in predicted:
+        p = predicted["probability"].to_numpy()
+        own = p[np.arange(len(new)), model.label_codes[new]]
+        return np.log(np.maximum(own, np.finfo(float).tiny))
+    targets = model["targets"].get_value()[new]
+    scores = norm.logpdf(targets, predicted["mean"].to_numpy(), predicted["target_sd"].to_numpy())
+    return scores.reshape(len(new), -1).sum(axis=1)
 
 
 def splits(
@@ -149,7 +132,7 @@ def loo_kfold(
     engine : str or Engine, default="vb"
         As in `fit`.
     k : int, default=10
-        Number of folds, stratified by class. Copies of an object are in one fold.
+        Number of folds, stratified by class, with a fit each. Copies of an object are in one fold.
     random_seed : int, SeedSequence or Generator, default=0
         Seed of the folds and of each fit. Models and engines with one seed have the same folds.
     progressbar : bool, default=True
@@ -169,10 +152,6 @@ def loo_kfold(
     ValueError
         For other models, for fewer than two folds, and for arguments that `fit` refuses.
 
-    Notes
-    -----
-    k fits of a share 1 - 1/k of the objects.
-
     Examples
     --------
     >>> equal = model.redeclared(combination="fixed")
@@ -187,7 +166,7 @@ def loo_kfold(
     if k < 2:
         raise argument_error("k", owner, "2 or more", repr(k))
     seed = integer_seed(random_seed, "random_seed", owner)
-    left_out = LeftOut.of(model)
+    stack = kernels_of(model)
     ids = np.asarray(model.coords["obs"])
     scores = DataArray(np.empty(len(ids)), {"obs": ids}, ("obs",))
     folds = list(splits(model, k, seed))
@@ -196,10 +175,10 @@ def loo_kfold(
         for train, new in folds:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)
-                part, kernels_new = left_out.parts(train, new)
+                part, kernels_new = parts(model, stack, train, new)
                 result = fit(part, engine, random_seed=seed, progressbar=False, **options)
                 predicted = predict(part, result, kernels_new, progressbar=False)
-            scores.values[new] = left_out.log_scores(predicted, new)
+            scores.values[new] = log_scores(model, predicted, new)
             warned |= result.attrs.get("converged") != "yes"
             posterior = result["posterior"]
             draws = posterior.sizes["chain"] * posterior.sizes["draw"]

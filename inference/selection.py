@@ -22,10 +22,10 @@ from xarray import DataArray, Dataset, DataTree
 from ..models.combinations.sums import FixedWeights, WeightedSum
 from ..user_warnings import numpy_warnings
 from ..validation import Count, Seed, argument_error, check_arguments, check_positive, integer_seed
-from .engine.paper import Paper, papers_of
+from .engine.paper import Paper, paper_with
 from .engine.progress import track
 from .engine.provenance import check_model
-from .left_out import LeftOut, splits, why_not_left_out
+from .left_out import kernels_of, log_scores, parts, splits, why_not_left_out
 
 __all__ = ["SCALES", "Selection", "select", "why_no_selection"]
 
@@ -69,7 +69,7 @@ class Selection:
 
 def why_no_selection(model: Any) -> str | None:
     """Why `select` does not apply to a model; None when it does."""
-    paper = _paper(model)
+    paper = paper_with("path", model)
     if paper is None or paper.vb is None:
         return f"not available for {type(model).__name__}"
     if reason := paper.why_not(model) or paper.vb.unless(model):
@@ -84,7 +84,7 @@ def why_no_selection(model: Any) -> str | None:
 
 
 def select(
-    model: pm.Model,
+    model: Any,
     *,
     scales: Sequence[float] = SCALES,
     choose_weights: bool = True,
@@ -141,19 +141,19 @@ def select(
     if folds < 2:
         raise argument_error("folds", "select", "2 or more", repr(folds))
     seed = integer_seed(random_seed, "random_seed", "select")
-    paper = _paper(model)
+    paper = paper_with("path", model)
     assert paper is not None
-    candidate = _Candidate(LeftOut.of(model), paper, seed)
-    parts = list(splits(model, folds, seed, MOST))
-    compare = choose_weights and candidate.model.learned and len(model.coords["kernel"]) > 1
+    stack = kernels_of(model)
+    pairs = list(splits(model, folds, seed, MOST))
+    compare = choose_weights and model.learned and len(model.coords["kernel"]) > 1
     weights = ["equal", "declared"] if compare else ["declared"]
-    objects = np.sort(np.concatenate([new for _, new in parts]))
-    log_scores = DataArray(
+    objects = np.sort(np.concatenate([new for _, new in pairs]))
+    scored = DataArray(
         np.full((len(weights), len(tried), len(objects)), np.nan),
         {"weights": weights, "scale": tried, "obs": np.asarray(model.coords["obs"])[objects]},
         ("weights", "scale", "obs"),
     )
-    total = len(parts) * (len(tried) + compare)
+    total = len(pairs) * (len(tried) + compare)
     with (
         track(total, "Held-out log scores", visible=progressbar) as bar,
         numpy_warnings(),
@@ -162,80 +162,59 @@ def select(
     ):
 
         def fill(row: int, columns: Sequence[int]) -> None:
-            for train, new in parts:
-                places = np.searchsorted(objects, new)
-                chosen = [tried[column] for column in columns]
-                scores = candidate.log_scores(train, new, chosen, equal=weights[row] == "equal")
+            chosen, equal = [tried[column] for column in columns], weights[row] == "equal"
+            for fold in pairs:
+                scores = _scored(model, stack, paper, fold, chosen, equal=equal, seed=seed)
                 for column, each in zip(columns, scores, strict=True):
-                    log_scores.values[row, column, places] = each
+                    scored.values[row, column, np.searchsorted(objects, fold[1])] = each
                     bar.advance()
 
         fill(0, range(len(tried)))
-        best = int(log_scores[0].mean("obs").to_numpy().argmax())
-        settings: dict[str, Any] = {candidate.paper.scale: tried[best]}
+        best = int(scored[0].mean("obs").to_numpy().argmax())
+        settings: dict[str, Any] = {paper.scale: tried[best]}
         if compare:
             fill(1, [best])
-            equal, declared = log_scores[:, best].mean("obs").to_numpy()
-            if equal >= declared:
+            equal, learned = scored[:, best].mean("obs").to_numpy()
+            if equal >= learned:
                 settings["combination"] = FixedWeights()
-    return Selection(candidate.model.redeclared(**settings), settings, log_scores)
+    return Selection(model.redeclared(**settings), settings, scored)
 
 
-@dataclass(frozen=True)
-class _Candidate:
-    """A model whose objects are left out in turn.
+def _scored(
+    model: Any,
+    stack: DataArray,
+    paper: Paper,
+    fold: tuple[NDArray, NDArray],
+    scales: Sequence[float],
+    *,
+    equal: bool,
+    seed: int,
+) -> Iterator[NDArray]:
+    """Log scores (new,) of the left-out objects of a fold, one scale after another.
 
-    Parameters
-    ----------
-    whole : LeftOut
-    paper : Paper
-    seed : int
+    With known weights, here also `equal` ones, the composite kernel is the only kernel.
     """
-
-    whole: LeftOut
-    paper: Paper
-    seed: int
-
-    @property
-    def model(self) -> Any:
-        """Declaration."""
-        return self.whole.model
-
-    def log_scores(
-        self, train: NDArray, new: NDArray, scales: Sequence[float], *, equal: bool
-    ) -> Iterator[NDArray]:
-        """Log scores (new,) of left-out objects, one scale after another.
-
-        With known weights, here also `equal` ones, the composite kernel is the only kernel.
-        """
-        model, stack = self.model, self.whole.stack
-        settings: dict[str, Any] = {}
-        if equal or not model.learned:
-            n = len(stack)
-            known = np.full(n, 1 / n) if model.learned else model["beta"].get_value()
-            total = np.tensordot(known, stack.to_numpy(), axes=1)[None]
-            coords = {"kernel": ["sum"], "obs": stack["obs"], "basis": stack["basis"]}
-            stack = DataArray(total, coords, stack.dims)
-            settings["combination"] = FixedWeights([1.0])
-        left_out = LeftOut(model, stack)
-        assert self.paper.path is not None
-        assert self.paper.predict is not None
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)
-            part, kernels_new = left_out.parts(train, new, **settings)
-            for sample in self.paper.path(part, scales):
-                draws, _ = sample(DRAWS, np.random.default_rng(self.seed))
-                variables = {
-                    name: (("chain", "draw", *part.named_vars_to_dims.get(name, ())), values[None])
-                    for name, values in draws.items()
-                }
-                result = DataTree.from_dict({"posterior": Dataset(variables)})
-                predicted = self.paper.predict(
-                    part, result, kernels_new, keep_draws=False, progressbar=False
-                )
-                yield left_out.log_scores(predicted, new)
-
-
-def _paper(model: Any) -> Paper | None:
-    """Find the most specific paper of a model that has a path of scales."""
-    return next((paper for paper in papers_of(type(model)) if paper.path is not None), None)
+    settings: dict[str, Any] = {}
+    if equal or not model.learned:
+        n = len(stack)
+        known = np.full(n, 1 / n) if model.learned else model["beta"].get_value()
+        total = np.tensordot(known, stack.to_numpy(), axes=1)[None]
+        coords = {"kernel": ["sum"], "obs": stack["obs"], "basis": stack["basis"]}
+        stack = DataArray(total, coords, stack.dims)
+        settings["combination"] = FixedWeights([1.0])
+    assert paper.path is not None
+    assert paper.predict is not None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        part, kernels_new = parts(model, stack, *fold, **settings)
+        for sample in paper.path(part, scales):
+            draws, _ = sample(DRAWS, np.random.default_rng(seed))
+            variables = {
+                name: (("chain", "draw", *part.named_vars_to_dims.get(name, ())), values[None])
+                for name, values in draws.items()
+            }
+            result = DataTree.from_dict({"posterior": Dataset(variables)})
+            predicted = paper.predict(
+                part, result, kernels_new, keep_draws=False, progressbar=False
+            )
+            yield log_scores(model, predicted, fold[1])

@@ -7,7 +7,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, fields
 from functools import cached_property, partial
 from os import PathLike
-from typing import Any, NamedTuple
+from typing import Any
 
 import arviz as az
 import numpy as np
@@ -16,14 +16,7 @@ import xarray as xr
 from numpy.typing import NDArray
 from xarray import DataTree
 
-from ...validation import (
-    Count,
-    Seed,
-    argument_error,
-    check_arguments,
-    check_count,
-    integer_seed,
-)
+from ...validation import Count, Seed, argument_error, check_arguments, check_count, integer_seed
 from ..engine.density import compile_log_likelihood, lacks
 from ..engine.engine import Engine, applicable, variables_drawn
 from ..engine.evaluation import arrays_in, compiling_with, python_mode
@@ -105,16 +98,14 @@ def calibrate(
     ValueError
         When an argument is out of range, the engine does not apply, data cannot be simulated, or
         no replicate could be fitted.
-    KeyboardInterrupt
-        At Ctrl-C. The finished replicates are in `store`.
 
     Notes
     -----
-    Chains are thinned to half their effective number of draws, 31 at most, for each quantity. Equal
-    values share their ranks. The bands hold for all elements of all quantities together with a
-    probability of 99 % (exact for an element, Bonferroni over elements). The stated power is of an
-    error in one element whose posterior is normal. Failed fits have no ranks: those of the others
-    are uniform only if failures do not depend on the truth.
+    Chains are thinned to half their effective number of draws, 31 at most, for each quantity. The
+    bands hold for all elements of all quantities together with a probability of 99 % (exact for an
+    element, Bonferroni over elements). The stated power is of an error in one element whose
+    posterior is normal. Failed fits have no ranks: those of the others are uniform only if failures
+    do not depend on the truth. At Ctrl-C the finished replicates are in `store`.
 
     Sources: Talts et al. (2018), arXiv:1804.06788, Theorem 1; Modrák et al. (2025), Bayesian
     Analysis 20, for the log likelihood; Säilynoja, Bürkner & Vehtari (2022), Statistics and
@@ -245,12 +236,7 @@ class Replicates:
         arrays = [*arrays_in(terms), *data_of(self.model).values()]
         numbers = [array for array in arrays if array.dtype.kind in "biuf"]
         engine = [self.engine.name, self.engine.settings_on(self.model), dict(self.options)]
-        run = [
-            type(self.model).__name__,
-            term_fingerprints(self.model),
-            self.seed,
-            versions(),
-        ]
+        run = [type(self.model).__name__, term_fingerprints(self.model), self.seed, versions()]
         return str(hash_of([numbers, *map(repr, engine), *run]))[:16]
 
     @cached_property
@@ -285,25 +271,18 @@ class Replicates:
         return {"converged": result.attrs["converged"], "ranks": found}
 
 
-class Rank(NamedTuple):
-    """Fractional ranks, in (0, 1), by the dims of a quantity, among a number of draws."""
-
-    dims: list[str]
-    values: Any
-    draws: int
-
-
 def ranks(
     model: pm.Model,
     result: DataTree,
     truth: Values,
     log_likelihood: Callable[[Values], NDArray],
     rng: np.random.Generator,
-) -> dict[str, Rank]:
+) -> dict[str, tuple[list[str], Any, int]]:
     """Fractional ranks of the truth of each identified quantity, and of the log likelihood.
 
-    A truth is placed at random among equal draws, and its rank within its interval, so that
-    fractional ranks are uniform for discrete quantities and any number of draws.
+    Those of a quantity are its dims, its ranks in (0, 1), and the number of draws. A truth is
+    placed at random among equal draws, and its rank within its interval, so that fractional ranks
+    are uniform for discrete quantities and any number of draws.
     """
     posterior = result["posterior"].to_dataset()
     if not _has_chains(result.attrs):
@@ -333,7 +312,7 @@ def ranks(
         equal, below = (kept == true).sum(0), (kept < true).sum(0)
         place = below + rng.uniform(size=np.shape(below)) * (equal + 1)
         dims = [str(dim) for dim in values.dims if dim not in ("chain", "draw")]
-        found[name] = Rank(dims, (place / (len(kept) + 1)).tolist(), len(kept))
+        found[name] = dims, (place / (len(kept) + 1)).tolist(), len(kept)
     return found
 
 
