@@ -18,7 +18,7 @@ from .engine import Kind
 from .evaluation import compile_over_draws
 
 type Draws = Mapping[str, np.ndarray]
-type _Terms = tuple[dict[Variable, Variable], dict[Variable, Any]]
+type _Terms = tuple[list[Variable], dict[Variable, Any]]
 
 
 def compile_densities(
@@ -31,11 +31,9 @@ def compile_densities(
     coordinates, as in the usual form of the Dirichlet distribution.
     """
     values, terms = _terms(model)
-    known = {**values, **{rv: model.rvs_to_values[rv] for rv in model.observed_RVs}}
-    potentials = graph_replace(model.potentials, known, strict=False)
-    total = pt.sum([term.sum() for term in (*terms.values(), *potentials)])
-    observed = {str(rv.name): terms[model.rvs_to_values[rv]] for rv in model.observed_RVs}
-    evaluate = compile_over_draws(model, list(values.values()), [total, *observed.values()])
+    total = pt.sum([term.sum() for term in terms.values()])
+    observed = {str(rv.name): terms[rv] for rv in model.observed_RVs}
+    evaluate = compile_over_draws(model, values, [total, *observed.values()])
 
     def densities(draws: Draws) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         joint, *observations = evaluate(draws)
@@ -106,9 +104,8 @@ def _densities_of(
 ) -> xr.Dataset:
     """Log densities (chain, draw, ...) of variables, given their parents, at draws."""
     values, terms = _terms(model)
-    known = {**values, **{rv: model.rvs_to_values[rv] for rv in model.observed_RVs}}
-    asked = {str(rv.name): terms[known[rv]] for rv in variables}
-    evaluate = compile_over_draws(model, list(values.values()), list(asked.values()))
+    asked = {str(rv.name): terms[rv] for rv in variables}
+    evaluate = compile_over_draws(model, values, list(asked.values()))
     flat = {
         str(rv.name): (x := posterior[rv.name].to_numpy()).reshape(-1, *x.shape[2:])
         for rv in model.free_RVs
@@ -136,12 +133,16 @@ _TERMS: WeakKeyDictionary[pm.Model, tuple[list[Variable], _Terms]] = WeakKeyDict
 
 
 def _terms(model: pm.Model) -> _Terms:
-    """Values of the free variables, and the log density of every variable by its value."""
-    variables = [*model.free_RVs, *model.observed_RVs]
-    known, terms = _TERMS.get(model, ([], ({}, {})))
+    """Values of the free variables, and the log density of every variable and potential."""
+    variables = [*model.free_RVs, *model.observed_RVs, *model.potentials]
+    known, terms = _TERMS.get(model, ([], ([], {})))
     if known != variables:
-        values = {rv: rv.type(name=rv.name) for rv in model.free_RVs}
-        observed = {rv: model.rvs_to_values[rv] for rv in model.observed_RVs}
-        terms = values, conditional_logp({**values, **observed})
+        free = {rv: rv.type(name=rv.name) for rv in model.free_RVs}
+        values = {**free, **{rv: model.rvs_to_values[rv] for rv in model.observed_RVs}}
+        variable_of = {value: rv for rv, value in values.items()}
+        densities = {variable_of[value]: term for value, term in conditional_logp(values).items()}
+        potentials = graph_replace(model.potentials, values, strict=False)
+        densities |= zip(model.potentials, potentials, strict=True)
+        terms = [*free.values()], densities
         _TERMS[model] = variables, terms
     return terms

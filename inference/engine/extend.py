@@ -10,14 +10,7 @@ from pytensor.graph.traversal import walk
 from xarray import Dataset, DataTree
 
 from ...user_warnings import numpy_warnings
-from ...validation import (
-    Count,
-    Seed,
-    argument_error,
-    check_arguments,
-    check_names,
-    integer_seed,
-)
+from ...validation import Count, Seed, argument_error, check_arguments, check_names, integer_seed
 from .completions import COMPLETION, POOLED
 from .density import lacks, log_likelihood, log_prior, why_no_log_likelihood
 from .evaluation import compiling_with, python_mode
@@ -77,18 +70,13 @@ def extend(
 
     Notes
     -----
-    Each group is exact at each draw, but ``az.loo``, ``az.compare`` and ``az.psense`` take draws of
-    an approximation (VB, ADVI, Pathfinder, Laplace) for draws of the posterior: ``az.loo`` then
-    estimates how well the approximation predicts left-out observations, with an error that its
-    Pareto k does not show. ``az.loo_approximate_posterior`` corrects that, as long as the attribute
-    ``pareto_k`` of the result is below 0.7 (Magnusson et al. 2019, Bayesian leave-one-out
-    cross-validation for large data); ``az.compare`` takes its results:
+    ArviZ takes draws of an approximation (VB, ADVI, Pathfinder, Laplace) for draws of the
+    posterior: ``az.loo`` then has an error that its Pareto k does not show. As long as the
+    attribute ``pareto_k`` of the result is below 0.7, ``az.loo_approximate_posterior`` corrects it
+    (Magnusson et al. 2019, Bayesian leave-one-out cross-validation for large data).
 
     >>> stats = vb["sample_stats"]
     >>> az.loo_approximate_posterior(vb, log_p=stats["lp"], log_q=stats["lq"])
-
-    With ``az.psense``, scale the hyperparameters alone (``prior_var_names=["varphi", "zeta"]``):
-    the density of regression weights given their variances is part of the model.
 
     Examples
     --------

@@ -54,30 +54,24 @@ class RunningMoments:
         return np.sqrt(self._squares / (self.count - 1))
 
 
-class EachDraw:
-    """Callback of `pm.sample` that passes draws of some variables on, those of tuning left out.
+def each_draw(
+    model: pm.Model, names: Sequence[str], consume: Callable[[int, Mapping[str, NDArray]], None]
+) -> Callable[..., None]:
+    """Make a callback of `pm.sample` that passes draws of some variables on, but not of tuning.
 
     PyMC calls it in the parent process for every draw of every chain. The consumer gets the chain
     and arrays (1, ...) by name.
     """
+    outputs = model.replace_rvs_by_values([model[name] for name in names])
+    inputs = [value.name for value in model.value_vars]
+    evaluate = compile_at_point(model, model.value_vars, outputs)
 
-    def __init__(
-        self,
-        model: pm.Model,
-        names: Sequence[str],
-        consume: Callable[[int, Mapping[str, NDArray]], None],
-    ):
-        self._names, self._consume = tuple(names), consume
-        outputs = model.replace_rvs_by_values([model[name] for name in names])
-        self._inputs = [value.name for value in model.value_vars]
-        self._evaluate = compile_at_point(model, model.value_vars, outputs)
-
-    def __call__(self, trace: Any, draw: Any) -> None:
-        """Pass one draw on."""
+    def after(trace: Any, draw: Any) -> None:
         if not draw.tuning:
-            outputs = self._evaluate(*(draw.point[name] for name in self._inputs))
-            values = {name: x[None] for name, x in zip(self._names, outputs, strict=True)}
-            self._consume(draw.chain, values)
+            values = evaluate(*(draw.point[name] for name in inputs))
+            consume(draw.chain, {name: x[None] for name, x in zip(names, values, strict=True)})
+
+    return after
 
 
 class MomentsOfChains:

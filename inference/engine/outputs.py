@@ -57,11 +57,9 @@ class ExactOutput:
         Those posterior moments of free variables or deterministics that have a closed form. None:
         moments are taken from the draws.
     log_evidence : float, optional
-        Log of the marginal likelihood.
     tails : mapping of str to float or array, optional
         Tail index of a variable or of each of its elements: E|x|^p is finite only for p below it.
-        Moments from draws are NaN where they are infinite. Variables that are not named have no
-        moments known to be infinite.
+        Moments from draws are NaN where they are known to be infinite.
     """
 
     sample: Sample
@@ -77,8 +75,7 @@ class PointOutput:
     Attributes
     ----------
     values : mapping of str to array
-        Values of free variables and deterministics, on their constrained space, without the
-        variables that the algorithm integrates out.
+        Values of free variables and deterministics, without those that are integrated out.
     climbs : list of array of shape (iterations,)
         Objective of the algorithm after each iteration, one array per start.
     converged : {"yes", "no", "no fixed point"}

@@ -153,7 +153,7 @@ def test_declarations_that_pick_entries_by_value_are_taken_draw_by_draw(added):
 def test_declarations_take_stacks(example):
     model = example.example()
     values, terms = density._terms(model)
-    assert evaluation._takes_stacks(model, list(values.values()), list(terms.values()))
+    assert evaluation._takes_stacks(model, values, list(terms.values()))
 
 
 def test_what_depends_on_no_draw_is_repeated():
