@@ -13,12 +13,9 @@ from .engine.convergence import ApproximationWarning as ApproximationWarning
 from .engine.convergence import pareto_k as pareto_k
 from .engine.engine import Engine as Engine
 from .engine.engine import Run as Run
-from .engine.extend import extend as extend
 from .engine.fit import fit as fit
+from .engine.groups import extend as extend
 from .engine.mode import Laplace as Laplace
-from .engine.outputs import ExactOutput as ExactOutput
-from .engine.outputs import PointOutput as PointOutput
-from .engine.outputs import VariationalOutput as VariationalOutput
 from .engine.paper import PAPERS as PAPERS
 from .engine.paper import Algorithm as Algorithm
 from .engine.paper import Paper as Paper
@@ -34,6 +31,9 @@ from .engine.predict import predict as predict
 from .engine.recommend import Recommendation as Recommendation
 from .engine.recommend import engines as engines
 from .engine.recommend import recommend as recommend
+from .engine.result import ExactOutput as ExactOutput
+from .engine.result import PointOutput as PointOutput
+from .engine.result import VariationalOutput as VariationalOutput
 from .generic.approximations import ADVI as ADVI
 from .generic.approximations import Pathfinder as Pathfinder
 from .generic.smc import SMC as SMC

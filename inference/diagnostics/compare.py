@@ -17,7 +17,6 @@ from xarray import Dataset, DataTree
 from ...user_warnings import numpy_warnings
 from ...validation import argument_error, check_name, check_names
 from ..engine.convergence import LARGEST_USABLE, convergence_of_chains, is_unreliable, k_hat_of
-from ..engine.moments import pooled
 from ..engine.paper import identified
 from ..engine.predict import predict
 from ..engine.provenance import (
@@ -28,6 +27,7 @@ from ..engine.provenance import (
     differing_terms,
 )
 from ..engine.result import stamp
+from ..engine.streams import pooled
 from .scores import held_out
 
 OWNER = "compare_engines"

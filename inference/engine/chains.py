@@ -23,10 +23,9 @@ from ...validation import Count, Fraction, argument_error
 from .convergence import is_monitored, judge_chains
 from .engine import Engine, Kind, Run, variables_drawn, why_no_gradients
 from .evaluation import compiling_with, mode_worth, python_mode
-from .moments import MomentsOfChains, each_draw, moments_of_draws
 from .progress import Clock, end_of_time, interruptible, quiet_sampler, track
 from .result import draws_to_keep, with_group
-from .store import Store
+from .streams import MomentsOfChains, Store, each_draw, moments_of_draws
 from .tasks import Record, active_client, outcomes_of
 
 

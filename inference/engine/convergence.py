@@ -24,10 +24,10 @@ from xarray import DataTree
 
 from ...user_warnings import warn_user
 from .engine import Run
-from .moments import rhat_of_moments
 from .paper import identified
 from .provenance import check_result
 from .result import Converged, constant_variable
+from .streams import rhat_of_moments
 
 RHAT_BOUND = 1.01
 # Least effective number of draws, and largest share of diverging draws.

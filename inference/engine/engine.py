@@ -218,13 +218,6 @@ def coordinates(model: pm.Model) -> int:
     return size
 
 
-def setting_of_no_use(setting: str, owner: str, reason: str) -> ValueError:
-    """Make the error for a setting of an algorithm that does not apply to the model."""
-    return ValueError(
-        f"The setting {setting!r} of {owner} is one of an algorithm that does not apply: {reason}."
-    )
-
-
 def unknown_combination(model: Any, rules: Iterable[type], others: str = "") -> str | None:
     """Why an algorithm that knows some rules of combination does not apply to the model's, or None.
 

@@ -32,13 +32,13 @@ from ...validation import (
 )
 from .completions import fit_each_completion
 from .convergence import is_unreliable, k_hat_of, warn_of_poor_approximation
-from .density import log_likelihood as log_likelihood_of
-from .density import why_no_log_likelihood
 from .engine import Engine, Run, applicable, engines_for, variables_drawn
 from .evaluation import compiling_with, python_mode
+from .groups import log_likelihood as log_likelihood_of
+from .groups import why_no_log_likelihood
 from .progress import Clock, can_show, interruptible
 from .result import stamp, with_group
-from .store import check_store
+from .streams import check_store
 
 
 def fit(

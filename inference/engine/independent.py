@@ -12,13 +12,11 @@ from scipy.linalg import cholesky
 from xarray import Dataset, DataTree
 
 from .convergence import pareto_k
-from .density import compile_densities, density_dataset
 from .engine import Run, coordinates
 from .evaluation import compile_deterministics, python_mode
-from .moments import RunningMoments, moments_dataset
-from .outputs import Moments
-from .result import draws_to_tree, with_group
-from .store import Store
+from .groups import compile_densities, density_dataset
+from .result import Moments, draws_to_tree, with_group
+from .streams import RunningMoments, Store, moments_dataset
 
 # Bytes of the draws that are held at once.
 BLOCK = 1 << 27

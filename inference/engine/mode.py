@@ -18,7 +18,7 @@ from xarray import DataTree
 from ...validation import Count
 from .engine import Engine, Kind, Run, too_large, why_no_gradients
 from .independent import constrained_draws, gaussian_result, lower_factor
-from .outputs import PointOutput
+from .result import PointOutput
 
 Space = Literal["constrained", "unconstrained"]
 

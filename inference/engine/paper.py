@@ -16,7 +16,7 @@ from xarray import Dataset, DataTree
 from ...models.declaration import Declaration, family
 from ...user_warnings import numpy_warnings
 from ...validation import argument_error
-from .outputs import ExactOutput, PointOutput, VariationalOutput
+from .result import ExactOutput, PointOutput, VariationalOutput
 
 
 @dataclass(frozen=True)

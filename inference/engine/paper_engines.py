@@ -27,9 +27,15 @@ from .convergence import convergence_of_ascent, pareto_k
 from .engine import Engine, Kind, Run, why_no_gradients, why_not_dask
 from .independent import independent_draws
 from .mode import Space, search_by_gradients
-from .outputs import ExactOutput, PointOutput, VariationalOutput
 from .paper import Algorithm, models_with, paper_with
-from .result import point_to_tree, trajectory, with_group
+from .result import (
+    ExactOutput,
+    PointOutput,
+    VariationalOutput,
+    point_to_tree,
+    trajectory,
+    with_group,
+)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -20,12 +20,11 @@ from ...models.kernels.stack import as_stack, with_origin
 from ...user_warnings import numpy_warnings
 from ...validation import Seed, argument_error, check_arguments, integer_seed
 from .completions import predict_each_completion
-from .moments import RunningMoments, pooled
 from .paper import models_with, paper_with
 from .progress import track
 from .provenance import check_fitted, check_model
 from .result import with_group
-from .store import check_store
+from .streams import RunningMoments, check_store, pooled
 
 # Largest block of functions held at once, in numbers (64 MB).
 BLOCK = 8_000_000

@@ -22,10 +22,10 @@ from .chains import chains_in_turn
 from .completions import number_of_fits
 from .engine import Engine, Kind, Run, checked_model, coordinates, engines_for, every_engine
 from .evaluation import compiling_with, python_mode
-from .outputs import ExactOutput, VariationalOutput
 from .paper_engines import BY_GRADIENTS, Gibbs, PaperEngine
 from .progress import Clock, OutOfTime, stopped_by_ctrl_c, track
 from .provenance import check_model
+from .result import ExactOutput, VariationalOutput
 
 REASONS: dict[Kind, str] = {
     "exact": "It draws independently from the posterior, so there is nothing to diagnose.",

@@ -12,9 +12,9 @@ from xarray import DataTree
 from ...validation import Count, Positive
 from ..engine.chains import check_main_guard
 from ..engine.convergence import convergence_of_noisy_ascent
-from ..engine.density import log_density
 from ..engine.engine import Engine, Kind, Run, too_large, why_no_gradients
 from ..engine.evaluation import mode_worth
+from ..engine.groups import log_density
 from ..engine.independent import gaussian_result, lean_tree, lower_factor
 from ..engine.result import trajectory, with_group
 

@@ -14,8 +14,8 @@ from ...models.kernels.normalization import NORMALIZATIONS
 from ...models.mutual_kernel_completion import MutualKernelCompletion
 from ...validation import Count, argument_error, check_arguments, check_name
 from ..engine.fit import fit
-from ..engine.moments import each_draw
 from ..engine.predict import predict
+from ..engine.streams import each_draw
 
 __all__ = ["complete_kernels", "impute_kernels"]
 

@@ -14,20 +14,22 @@ from xarray.testing import assert_identical
 
 import kernelzoo as kz
 from family import assert_frequencies, assert_ks
-from kernelzoo.inference.diagnostics.calibrate import DRAWS, ranks, thinned
+from kernelzoo.inference.diagnostics.calibrate import (
+    DRAWS,
+    Band,
+    detectable_bias,
+    detectable_scale,
+    power,
+    ranks,
+    thinned,
+)
 from kernelzoo.inference.diagnostics.simulation import (
     FromPrior,
     observation,
     set_observations,
 )
-from kernelzoo.inference.diagnostics.uniformity import (
-    Band,
-    detectable_bias,
-    detectable_scale,
-    power,
-)
-from kernelzoo.inference.engine.density import compile_log_likelihood
 from kernelzoo.inference.engine.engine import Engine
+from kernelzoo.inference.engine.groups import compile_log_likelihood
 from kernelzoo.inference.engine.result import draws_to_tree, stamp
 from kernelzoo.models import Declaration
 

@@ -16,7 +16,7 @@ from kernelzoo.inference.engine.convergence import (
     convergence_of_noisy_ascent,
     convergence_of_particles,
 )
-from kernelzoo.inference.engine.moments import moments_of_draws, rhat_of_moments
+from kernelzoo.inference.engine.streams import moments_of_draws, rhat_of_moments
 
 
 @pytest.fixture(scope="module")
