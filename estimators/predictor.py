@@ -14,7 +14,7 @@ from xarray import DataArray, Dataset, DataTree, concat
 from ..inference import ApproximationWarning, fit, predict, select
 from ..inference.engine.convergence import is_unreliable, predictions_alone
 from ..inference.engine.provenance import check_fitted, check_result
-from ..inference.selection import SCALES, why_no_selection
+from ..inference.left_out import SCALES, why_no_selection
 from ..models.combinations.sums import FixedWeights
 from ..models.kernels import inverse_multiquadric
 from ..models.kernels.labels import (

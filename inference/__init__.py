@@ -38,11 +38,11 @@ from .generic.approximations import ADVI as ADVI
 from .generic.approximations import Pathfinder as Pathfinder
 from .generic.smc import SMC as SMC
 from .kernel_completion import DIAGONAL_WISHART, MIXTURE, WISHART
+from .left_out import Selection as Selection
+from .left_out import select as select
 from .multinomial_probit import PROBIT
 from .multinomial_probit.classifier_combination import combine_classifiers as combine_classifiers
 from .mutual_completion import MUTUAL
-from .selection import Selection as Selection
-from .selection import select as select
 
 # All papers of the package.
 for paper in (REGRESSION, CLASSIFICATION, PROBIT, WISHART, MIXTURE, DIAGONAL_WISHART, MUTUAL):

@@ -13,9 +13,8 @@ from scipy.stats import norm
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import kernelzoo as kz
-from kernelzoo.inference import selection as rooms
-from kernelzoo.inference.left_out import splits
-from kernelzoo.inference.selection import why_no_selection
+from kernelzoo.inference import left_out as rooms
+from kernelzoo.inference.left_out import splits, why_no_selection
 from kernelzoo.inference.variational.ascent import Ascent
 from kernelzoo.models.combinations.sums import FixedWeights
 
