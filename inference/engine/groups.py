@@ -141,11 +141,12 @@ _TERMS: WeakKeyDictionary[pm.Model, tuple[list[Variable], _Terms]] = WeakKeyDict
 
 def _terms(model: pm.Model) -> _Terms:
     """Values of the free variables, and the log density of every variable and potential."""
-    variables = [*model.free_RVs, *model.observed_RVs, *model.potentials]
+    observed = {rv: model.rvs_to_values[rv] for rv in model.observed_RVs}
+    variables = [*model.free_RVs, *observed, *observed.values(), *model.potentials]
     known, terms = _TERMS.get(model, ([], ([], {})))
     if known != variables:
         free = {rv: rv.type(name=rv.name) for rv in model.free_RVs}
-        values = {**free, **{rv: model.rvs_to_values[rv] for rv in model.observed_RVs}}
+        values = {**free, **observed}
         variable_of = {value: rv for rv, value in values.items()}
         densities = {variable_of[value]: term for value, term in conditional_logp(values).items()}
         potentials = graph_replace(model.potentials, values, strict=False)
