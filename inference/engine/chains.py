@@ -34,6 +34,8 @@ def run_chains(model: pm.Model, run: Run, *, callbacks: bool = True, **options: 
 
     Samplers without callbacks keep the streamed variables' draws until their moments are known.
     """
+    if clash := sorted(options.keys() & run.sampler_options.keys()):
+        raise ValueError(f"The engine itself sets {', '.join(map(repr, clash))} of pm.sample.")
     user, number = dict(run.sampler_options), run.chains
     seed: Any = run.random_seed
     if run.chain is not None:
