@@ -25,6 +25,7 @@ from . import (
     predict,
 )
 from .datasets.dataset import Dataset
+from .inference.engine.recommend import EngineTable
 from .models.kernels import precomputed
 from .models.kernels.specification import Kernels
 from .validation import check_name
@@ -38,7 +39,9 @@ def list_engines(options: argparse.Namespace, console: Console) -> None:
     if options.model is not None:
         models = {model.__name__: model for model in MODELS}
         example = models[check_name(options.model, models, "MODEL", "engines")].example()
-        console.print(repr(engines(example)), markup=False, highlight=False)
+        whole = engines(example)
+        shown = EngineTable(whole.title, whole.frame.drop(columns="settings"))
+        console.print(repr(shown), markup=False, highlight=False)
         return
     table = Table("model", "engines that apply")
     for model in MODELS:
