@@ -52,7 +52,7 @@ from ...models.kernels.dask_stack import DaskStack
 from ...models.learned_scale import LearnedScale
 from ...validation import Count, Positive, PositiveOrInf
 from ..engine.engine import Run
-from ..engine.outputs import VariationalOutput
+from ..engine.result import VariationalOutput
 from ..variational.ascent import (
     FIRST_ROUND,
     MultistartResult,

@@ -28,7 +28,7 @@ from ...models.completion.diagonal_draws import draw_missing, log_constant_of_W1
 from ...models.diagonal_wishart_completion import DiagonalWishartCompletion
 from ...numerics.wishart import stacked
 from ..engine.engine import Run
-from ..engine.outputs import ExactOutput
+from ..engine.result import ExactOutput
 
 __all__ = ["LogLambda", "evidence_of_diagonal_completion", "sample_diagonal_completion", "tails"]
 

@@ -32,7 +32,7 @@ from ...models.diagonal_wishart_completion import DiagonalWishartCompletion
 from ...numerics.wishart import Bartlett
 from ...validation import Count, Positive
 from ..engine.engine import Run
-from ..engine.outputs import Moments, VariationalOutput
+from ..engine.result import Moments, VariationalOutput
 
 __all__ = ["fit_diagonal_wishart_completion"]
 

@@ -33,7 +33,7 @@ from ...models.wishart_kernel_mixture import WishartKernelMixture
 from ...numerics.wishart import Spectrum, log_det_of_factor
 from ...validation import Count, Positive, argument_error
 from ..engine.engine import Run
-from ..engine.outputs import PointOutput
+from ..engine.result import PointOutput
 
 __all__ = ["completion_by_em", "without_mode"]
 

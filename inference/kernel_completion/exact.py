@@ -22,7 +22,7 @@ from ...models.wishart_completion import CompletionParameters, WishartCompletion
 from ...models.wishart_kernel_mixture import WishartKernelMixture
 from ...numerics.wishart import Bartlett, Spectrum, solve_right, stacked
 from ..engine.engine import Run
-from ..engine.outputs import ExactOutput, Moments
+from ..engine.result import ExactOutput, Moments
 
 __all__ = [
     "evidence_of_completion",

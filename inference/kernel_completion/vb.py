@@ -30,7 +30,7 @@ from ...models.wishart_completion import CompletionParameters, WishartCompletion
 from ...models.wishart_kernel_mixture import WishartKernelMixture
 from ...numerics.wishart import Bartlett, Spectrum, log_det_of_factor, solve_right, stacked
 from ..engine.engine import Run
-from ..engine.outputs import Moments, VariationalOutput
+from ..engine.result import Moments, VariationalOutput
 
 __all__ = ["completion_by_vb"]
 

@@ -55,7 +55,7 @@ from ...models.learned_scale import LearnedScale
 from ...models.multinomial_probit import MultinomialProbit
 from ...validation import Count, Positive, PositiveOrInf
 from ..engine.engine import Run
-from ..engine.outputs import VariationalOutput
+from ..engine.result import VariationalOutput
 from ..variational.ascent import FIRST_ROUND, ascended, multistart_ascent
 from ..variational.concentration import check_prior
 from ..variational.factors import precision_factor, why_not

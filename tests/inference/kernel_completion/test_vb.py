@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from family import assert_mean
-from kernelzoo.inference.engine.density import log_density
 from kernelzoo.inference.engine.engine import Run
+from kernelzoo.inference.engine.groups import log_density
 from kernelzoo.inference.engine.paper import log_evidence
 from kernelzoo.inference.kernel_completion.vb import _Approximation, completion_by_vb
 from kernelzoo.models.wishart_completion import WishartCompletion
