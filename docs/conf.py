@@ -23,7 +23,7 @@ extensions = [
     "mathml",
     "pages",
 ]
-exclude_patterns = ["_build", "extensions", "generated", "measured"]
+exclude_patterns = ["_build", "extensions", "measured"]
 nitpicky = False
 default_role = "py:obj"
 html_math_renderer = "mathml"

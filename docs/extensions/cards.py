@@ -1,17 +1,16 @@
-"""Zoo cards: one a variant of a model, written from its declaration."""
+"""Zoo cards: one per variant of a model, written from its declaration."""
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cache
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from docstrings import escaped, sections
 from references import section
-from tables import markdown_table
 
 import kernelzoo as kz
+from benchmarks.record import markdown_table
 from kernelzoo.models import Declaration
 
 
@@ -35,8 +34,7 @@ def _probit(kernels: kz.kernels.Kernels, combination: str = "mean") -> Callable[
     return make
 
 
-@dataclass(frozen=True)
-class Card:
+class Card(NamedTuple):
     """A variant of a model."""
 
     slug: str
@@ -48,31 +46,6 @@ class Card:
     def title(self) -> str:
         """Heading of the card."""
         return f"{self.model.__name__}{', ' if self.variant else ''}{self.variant}"
-
-    def page(self) -> str:
-        """Text of the card."""
-        model, told = _instance(self), sections(self.model)
-        summary, _, formulas = told[""].partition("\n\n")
-        parts = [
-            f"# {self.title}",
-            f"{summary} [Reference](../api/kernelzoo.{self.model.__name__}.rst).",
-            "## Paper",
-            rst(told.get("References", "")),
-            "## The model",
-            rst(formulas),
-            "`pm.model_to_graphviz(model)` draws it, where Graphviz is installed.",
-            "## Variables as declared",
-            f"```text\n{model.str_repr()}\n```",
-            "*As PyMC prints the declaration: `f(...)` stands for an expression of what it names. "
-            "The formulas above are in the paper's terms.*",
-            markdown_table(("name", "dimensions", "shape in the example"), _dimensions(model)),
-            "## Engines",
-            markdown_table(("engine", "kind", "applies"), _engines(model)),
-            _settings(model),
-            "## Reference posterior",
-            section(self.slug),
-        ]
-        return "\n\n".join(filter(None, parts)) + "\n"
 
 
 PROBIT, MIXTURE, MUTUAL = kz.MultinomialProbit, kz.WishartKernelMixture, kz.MutualKernelCompletion
@@ -108,53 +81,60 @@ CARDS = (
 )
 
 
-@cache
-def _instance(card: Card) -> Declaration:
-    return card.make()
-
-
 def rst(text: str) -> str:
     """Fence that lets Markdown take a docstring's text."""
     return f"````{{eval-rst}}\n{escaped(text.strip())}\n````" if text.strip() else ""
 
 
-def _dimensions(model: Declaration) -> list[tuple[str, ...]]:
-    """Dimensions of data and random variables, and shapes of data."""
+def _page(card: Card, model: Declaration, engines: pd.DataFrame) -> str:
+    """Text of a card."""
+    told = sections(card.model)
+    summary, _, formulas = told[""].partition("\n\n")
     shapes = {str(data.name): str(data.get_value().shape) for data in model.data_vars}
     dims = model.named_vars_to_dims
     names = [str(variable.name) for variable in (*model.data_vars, *model.basic_RVs)]
-    return [
+    variables = [
         (f"`{name}`", " by ".join(map(str, dims.get(name, ()))) or "scalar", shapes.get(name, ""))
         for name in names
     ]
-
-
-def _engines(model: Declaration) -> list[tuple[str, ...]]:
-    rows: list[tuple[str, ...]] = []
-    for row in kz.engines(model).frame.itertuples():
+    applies = []
+    for row in engines.itertuples():
         reason = re.sub(r"not available for \w+ \(.*\)", "not available", row.reason)
         link = f"[{row.Index}](../api/kernelzoo.{row.Index}.rst)"
-        rows.append((link, row.kind, f"{row.applies}: {reason}" if reason else row.applies))
-    return rows
+        applies.append((link, row.kind, f"{row.applies}: {reason}" if reason else row.applies))
+    parts = [
+        f"# {card.title}",
+        f"{summary} [Reference](../api/kernelzoo.{card.model.__name__}.rst).",
+        "## Paper",
+        rst(told.get("References", "")),
+        "## The model",
+        rst(formulas),
+        "`pm.model_to_graphviz(model)` draws it, where Graphviz is installed.",
+        "## Variables as declared",
+        f"```text\n{model.str_repr()}\n```",
+        "*As PyMC prints the declaration: `f(...)` stands for an expression of what it names. "
+        "The formulas above are in the paper's terms.*",
+        markdown_table(("name", "dimensions", "shape in the example"), variables),
+        "## Engines",
+        markdown_table(("engine", "kind", "applies"), applies),
+        *_settings(engines),
+        "## Reference posterior",
+        section(card.slug),
+    ]
+    return "\n\n".join(filter(None, parts)) + "\n"
 
 
-def _settings(model: Declaration) -> str:
+def _settings(engines: pd.DataFrame) -> Iterator[str]:
     """List the settings of the engines written for the model, folded, with their defaults on it."""
-    parts = []
-    for row in kz.engines(model).frame.itertuples():
-        engine = row.Index
-        handwritten = engine in ("VB", "Gibbs", "EM", "Exact", "MAP")
-        if row.applies == "no" or not handwritten or not row.settings:
-            continue
-        defaults: list[tuple[str, ...]] = [
-            (f"`{name}`", f"`{value!r}`") for name, value in row.settings.items()
-        ]
-        parts.append(
-            f"::::{{dropdown}} Settings of {engine}\n"
-            f"{markdown_table(('setting', 'default'), defaults)}\n\n"
-            f"[What they mean](../api/kernelzoo.{engine}.rst).\n::::"
-        )
-    return "\n\n".join(parts)
+    for row in engines.itertuples():
+        handwritten = row.Index in ("VB", "Gibbs", "EM", "Exact", "MAP")
+        if row.applies != "no" and handwritten and row.settings:
+            defaults = [(f"`{name}`", f"`{value!r}`") for name, value in row.settings.items()]
+            yield (
+                f"::::{{dropdown}} Settings of {row.Index}\n"
+                f"{markdown_table(('setting', 'default'), defaults)}\n\n"
+                f"[What they mean](../api/kernelzoo.{row.Index}.rst).\n::::"
+            )
 
 
 INTRODUCTION = """\
@@ -166,27 +146,19 @@ distributions, the engines that apply, and their settings.
 """
 
 
-def _marks(card: Card) -> dict[str, str]:
-    return dict(kz.engines(_instance(card)).frame["applies"])
-
-
-def engine_matrix() -> str:
-    """Table of the variants by engines."""
-    marks = [_marks(card) for card in CARDS]
-    header = ("model", *marks[0])
-    rows = [
-        (f"[{card.title}](../cards/{card.slug}.md)", *(mark[e] for e in marks[0]))
-        for card, mark in zip(CARDS, marks, strict=True)
-    ]
-    return markdown_table(header, rows)
-
-
 def pages() -> dict[str, str]:
-    """Write cards and their index by their file in ``docs``."""
-    tree = "\n".join(f"{card.slug}" for card in CARDS)
+    """Write cards and their index, the variants by engines, by their file in ``docs``."""
+    written, rows, header = {}, [], ("model",)
+    for card in CARDS:
+        model = card.make()
+        engines = kz.engines(model).frame
+        written[f"cards/{card.slug}.md"] = _page(card, model, engines)
+        header = ("model", *engines.index)
+        rows.append((f"[{card.title}](../cards/{card.slug}.md)", *engines["applies"]))
+    tree = "\n".join(card.slug for card in CARDS)
     index = (
-        f"{INTRODUCTION}\n{engine_matrix()}\n\n*Answers of `kz.engines` on the small example of "
-        "each card; why an engine does not apply is on the card.*\n\n"
+        f"{INTRODUCTION}\n{markdown_table(header, rows)}\n\n*Answers of `kz.engines` on the small "
+        "example of each card; why an engine does not apply is on the card.*\n\n"
         f"```{{toctree}}\n:hidden:\n\n{tree}\n```\n"
     )
-    return {"cards/index.md": index} | {f"cards/{card.slug}.md": card.page() for card in CARDS}
+    return {"cards/index.md": index} | written
