@@ -107,7 +107,7 @@ types: .venv/installed ## mypy on the package, and on what lies beside it
 	cd .venv/types && ../bin/python -m mypy --config-file kernelzoo/pyproject.toml -p kernelzoo \
 	    --exclude '/(benchmarks|studies)/'
 	cd .venv/types && MYPYPATH=kernelzoo/docs/extensions:kernelzoo/docs:beside ../bin/python -m mypy \
-	    --config-file kernelzoo/pyproject.toml -m pages -m docstrings -m mathml -m check \
+	    --config-file kernelzoo/pyproject.toml -m pages -m markup -m check \
 	    -m draw_references -p studies -p benchmarks
 
 docs: .venv/installed ## build the documentation into docs/_build/html, its code run; warnings are errors

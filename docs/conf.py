@@ -19,8 +19,7 @@ extensions = [
     "numpydoc",
     "myst_nb",
     "sphinx_design",
-    "docstrings",
-    "mathml",
+    "markup",
     "pages",
 ]
 exclude_patterns = ["_build", "extensions", "measured"]

@@ -14,16 +14,15 @@ shapes have no maximum: they grow without bound, so the number of iterations is 
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache, reduce
-from operator import or_
 from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
-from scipy.special import digamma, zeta
+from scipy.optimize import brentq
+from scipy.special import digamma
 
-from kernelzoo.datasets import Dataset, Split, twonorm
+from kernelzoo.datasets import Split, twonorm
 from kernelzoo.inference import MAP, Run, fit, predict
 from kernelzoo.inference.composite_kernel.vb import Approximation
 from kernelzoo.inference.composite_kernel.vb_likelihoods import Bernoulli
@@ -55,7 +54,6 @@ DATA: dict[str, dict[str, Any]] = RECIPE["data"]
 SEED = 2005
 # Largest shape: beyond, log a - digamma(a) has lost its digits.
 LARGEST_SHAPE = 1e8
-NEWTON_STEPS = 100
 
 
 class TypeTwo(NamedTuple):
@@ -110,16 +108,9 @@ def most_likely(factor: Any) -> Gamma:
     gap = float(np.log(average) - np.mean(factor.mean_log))
     if gap <= 0.5 / LARGEST_SHAPE:
         return Gamma(LARGEST_SHAPE, LARGEST_SHAPE / average)
-    # Minka's approximation, between 1 / (2 gap) and 1 / gap.
-    shape = (3 - gap + np.sqrt((gap - 3) ** 2 + 24 * gap)) / (12 * gap)
-    for _ in range(NEWTON_STEPS):
-        misfit = np.log(shape) - digamma(shape) - gap
-        slope = shape**2 * (1 / shape - zeta(2, shape))
-        new = 1 / (1 / shape + misfit / slope)
-        if abs(new - shape) <= 1e-12 * shape:
-            break
-        shape = new
-    return Gamma(float(shape), float(shape / average))
+    # log a - digamma(a) is between 1 / (2 a) and 1 / a.
+    shape = brentq(lambda a: np.log(a) - digamma(a) - gap, 0.5 / gap, 1 / gap, rtol=1e-14)
+    return Gamma(shape, shape / average)
 
 
 def divide(
@@ -129,19 +120,14 @@ def divide(
 
     With `n` objects of 2-norm: the same sample for every seed.
     """
-    data = objects(column, standardize=False) if n is None else _two_norm(n)
+    data = objects(column, standardize=False) if n is None else twonorm(n, seed=SEED)
     return data.split(test_size, seed=seed, standardize=standardize)
 
 
-@cache
-def _two_norm(n: int) -> Dataset:
-    return twonorm(n, seed=SEED)
-
-
 def _specification(width: float) -> Kernels:
-    members = gaussian(0.5 / width**2), linear(), polynomial(2)
-    named = (kernel.named(name) for kernel, name in zip(members, KERNELS, strict=True))
-    return reduce(or_, named).normalize("trace")
+    first, second, third = KERNELS
+    members = gaussian(0.5 / width**2).named(first) | linear().named(second)
+    return (members | polynomial(2).named(third)).normalize("trace")
 
 
 def _fitted(

@@ -8,7 +8,6 @@ import operator
 import re
 import sys
 import warnings
-from importlib import import_module
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -27,8 +26,8 @@ with pytest.MonkeyPatch.context() as patch:
     import api
     import cards
     import check
-    import docstrings
     import draw_references
+    import markup
     import papers
     import references
 
@@ -36,12 +35,6 @@ HOWTO = sorted(DOCS.glob("howto/*.md"))
 NAMES = {name.qualified: name for name in api.public_names()}
 #: Engines whose examples compile, or take many steps.
 LONG = re.compile(r"NUTS|nuts|SMC|Pathfinder|ADVI|Laplace|recommend")
-
-
-def imported(name):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "path", [str(DOCS / "extensions"), *sys.path])
-        return import_module(name)
 
 
 class RunsOnly(doctest.OutputChecker):
@@ -266,17 +259,15 @@ def test_check_of_links_sees_what_is_broken(tmp_path):
 
 
 def test_escapes_keep_columns_and_literals():
-    assert docstrings.escaped("a  object, object_   text") == "a  object, object\\_  text"
-    told = docstrings.escaped("``object_`` (model, *, settings)")
+    assert markup.escaped("a  object, object_   text") == "a  object, object\\_  text"
+    told = markup.escaped("``object_`` (model, *, settings)")
     assert told == "``object_`` (model, \\*, settings)"
-    assert docstrings.escaped(">>> object_, x") == ">>> object_, x"
+    assert markup.escaped(">>> object_, x") == ">>> object_, x"
 
 
 def test_formulas_become_mathml():
     pytest.importorskip("docutils")
-    pytest.importorskip("sphinx")
-    mathml = imported("mathml")
-    assert "<msub>" in mathml.to_mathml(r"\textstyle\sum_s \beta_s", block=True)
+    assert "<msub>" in markup.to_mathml(r"\textstyle\sum_s \beta_s", block=True)
 
 
 @pytest.mark.parametrize("card", cards.CARDS, ids=lambda card: card.slug)

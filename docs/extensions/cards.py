@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from docstrings import escaped, sections
+from markup import escaped, sections
 from references import section
 
 import kernelzoo as kz

@@ -7,7 +7,7 @@ from typing import Any
 from unittest.mock import patch
 
 from cards import CARDS, rst
-from docstrings import sections
+from markup import sections
 
 import kernelzoo as kz
 from benchmarks.record import markdown_table

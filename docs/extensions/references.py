@@ -10,8 +10,6 @@ from arviz_base.labels import BaseLabeller
 from benchmarks.record import markdown_table
 
 REFERENCES = Path(__file__).resolve().parents[1] / "references"
-#: Statistics in the columns of the table.
-STATISTICS = ("mean", "sd", "MCSE", "ESS", "R-hat")
 #: Rows of a table; the file has all.
 ROWS = 16
 NOTE = (
