@@ -106,7 +106,7 @@ types: .venv/installed ## mypy on the package, and on what lies beside it
 	@ln -sfn ../../../studies ../../../benchmarks .venv/types/beside
 	cd .venv/types && ../bin/python -m mypy --config-file kernelzoo/pyproject.toml -p kernelzoo \
 	    --exclude '/(benchmarks|studies)/'
-	cd .venv/types && MYPYPATH=kernelzoo/docs/extensions:kernelzoo/docs:beside ../bin/python -m mypy \
+	cd .venv/types && MYPYPATH=kernelzoo/docs/extensions:kernelzoo/docs:kernelzoo/tests:beside ../bin/python -m mypy \
 	    --config-file kernelzoo/pyproject.toml -m pages -m markup -m check \
 	    -m draw_references -p studies -p benchmarks
 

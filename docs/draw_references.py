@@ -13,10 +13,11 @@ import arviz as az
 import xarray as xr
 
 sys.path.append(str(Path(__file__).parent / "extensions"))
-from cards import CARDS, Card
+sys.path.extend(str(Path(__file__).parents[1] / folder) for folder in (".", "tests"))
 from references import REFERENCES
 
 import kernelzoo as kz
+from certificates.variants import VARIANTS, Variant
 from kernelzoo.inference.engine.paper import identified
 
 #: Samplers in order of preference, and their draws per chain at the first try.
@@ -28,9 +29,9 @@ TRIES = 4
 SEED = 1
 
 
-def draw(card: Card, draws: int | None = None) -> xr.DataTree:
+def draw(card: Variant, draws: int | None = None) -> xr.DataTree:
     """Draw the reference posterior of a card's example."""
-    model = card.make()
+    model = card.example()
     able = set(kz.engines(model).frame.query("applies != 'no'").index)
     sampler = next(name for name in SAMPLERS if name in able)
     draws = draws or SAMPLERS[sampler]
@@ -73,7 +74,7 @@ def _reference(result: xr.DataTree, sampler: str) -> xr.DataTree:
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     REFERENCES.mkdir(exist_ok=True)
-    for card in CARDS:
+    for card in VARIANTS:
         if not sys.argv[1:] or card.slug in sys.argv[1:]:
             reference = draw(card)
             reference.to_netcdf(REFERENCES / f"{card.slug}.nc")

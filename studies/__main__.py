@@ -67,10 +67,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         Client(options.cluster)  # becomes the active client, which `run_study` uses
     study = STUDIES[options.name]()
-    report = run_study(study, options.out, splits=options.splits, cores=options.cores)
-    console.print(report)
-    if report.interrupted:
+    try:
+        report = run_study(study, options.out, splits=options.splits, cores=options.cores)
+    except KeyboardInterrupt:
         console.print("Stopped: finished splits are kept; the same command resumes the study.")
+        return 130
+    console.print(report)
     units = options.out / (study.ledger or study.name)
     console.print(f"written: {options.out / study.name}.csv, {units}/")
     return 0

@@ -182,7 +182,7 @@ def run_study(
 
     Units are in the folder ``<ledger>``. A later call with more `splits` goes on from them, and
     repeats those that failed. With an active Dask client, its workers take the place of the `cores`
-    processes. After Ctrl-C the table has the finished splits.
+    processes. Ctrl-C loses no finished unit.
     """
     splits = check_count(study.splits if splits is None else splits, "splits", "run_study")
     made = records(
@@ -193,23 +193,14 @@ def run_study(
         cores=check_count(cores, "cores", "run_study"),
         progressbar=progressbar,
     )
-    found: dict[str, Mapping[str, Any]] = {}
-    interrupted = False
-    try:
-        with closing(made):
-            for name, record in made:
-                found[name] = record
-    except KeyboardInterrupt:
-        interrupted = True
-    report = tabulate(study, found, splits, interrupted=interrupted)
+    with closing(made):
+        report = tabulate(study, dict(made), splits)
     out.mkdir(parents=True, exist_ok=True)
     report.table.drop(columns="values").to_csv(out / f"{study.name}.csv", index=False)
     return report
 
 
-def tabulate(
-    study: Study, found: Mapping[str, Mapping[str, Any]], splits: int, *, interrupted: bool = False
-) -> "Report":
+def tabulate(study: Study, found: Mapping[str, Mapping[str, Any]], splits: int) -> "Report":
     """Make the table of a study from records of its units by name, without running any."""
     lines = []
     for task in study.tasks:
@@ -220,7 +211,7 @@ def tabulate(
             values = [record["values"][row] for record in done if "values" in record]
             left = task.wanted(splits) - len(values) - len(errors)
             lines.append(_line(study, task, row, values, errors) | {"left": max(left, 0)})
-    return Report(study, pd.DataFrame(lines), interrupted)
+    return Report(study, pd.DataFrame(lines))
 
 
 def _line(
@@ -314,7 +305,6 @@ class Report:
 
     study: Study
     table: pd.DataFrame
-    interrupted: bool = False
 
     def repetitions(self) -> str:
         """Say how many splits the cells hold, of how many: "5 to 10 of 30 splits"."""

@@ -16,6 +16,7 @@ import pytest
 import xarray as xr
 
 import kernelzoo as kz
+from certificates.variants import VARIANTS
 from family import assert_z
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -24,7 +25,6 @@ DOCS = ROOT / "docs"
 with pytest.MonkeyPatch.context() as patch:
     patch.setattr(sys, "path", [str(DOCS / "extensions"), str(DOCS), *sys.path])
     import api
-    import cards
     import check
     import draw_references
     import markup
@@ -270,10 +270,10 @@ def test_formulas_become_mathml():
     assert "<msub>" in markup.to_mathml(r"\textstyle\sum_s \beta_s", block=True)
 
 
-@pytest.mark.parametrize("card", cards.CARDS, ids=lambda card: card.slug)
+@pytest.mark.parametrize("card", VARIANTS, ids=lambda card: card.slug)
 def test_every_card_has_a_converged_reference_of_its_model(card):
     with xr.open_datatree(references.REFERENCES / f"{card.slug}.nc") as reference:
-        model = card.make()
+        model = card.example()
         assert reference.attrs["model"] == type(model).__name__
         assert reference.attrs["variant"] == getattr(model, "variant", "")
         posterior = reference["posterior"].to_dataset()
@@ -291,7 +291,7 @@ def test_every_card_has_a_converged_reference_of_its_model(card):
 
 
 def test_a_reference_is_drawn_from_its_card():
-    (card,) = (card for card in cards.CARDS if card.slug == "wishart")
+    (card,) = (card for card in VARIANTS if card.slug == "wishart")
     drawn = draw_references.draw(card, draws=1_000)["summary"]
     with xr.open_datatree(references.REFERENCES / "wishart.nc") as reference:
         for name, there in reference["summary"].data_vars.items():
@@ -334,7 +334,7 @@ def test_tables_of_papers_say_the_rule_and_how_many_splits_their_ledgers_hold(
 
 
 def test_every_model_has_a_card_and_a_paper():
-    assert {card.model for card in cards.CARDS} == {*kz.MODELS}
+    assert {card.model for card in VARIANTS} == {*kz.MODELS}
     of_papers = {name for paper in papers.PAPERS.values() for name in paper["models"]}
     assert of_papers == {model.__name__ for model in kz.MODELS}
 

@@ -1,84 +1,19 @@
-"""Zoo cards: one per variant of a model, written from its declaration."""
+"""Zoo cards: one per variant of a model, written from its declaration.
+
+The variants are those on which the certificates prove the engines.
+"""
 
 import re
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterator
 
-import numpy as np
 import pandas as pd
 from markup import escaped, sections
 from references import section
 
 import kernelzoo as kz
 from benchmarks.record import markdown_table
+from certificates.variants import VARIANTS, Variant
 from kernelzoo.models import Declaration
-
-
-def _with(model: type[Declaration], **changes: Any) -> Callable[[], Declaration]:
-    """Make a constructor of the model's example with other arguments."""
-
-    def make() -> Declaration:
-        given, named = model.example()._arguments
-        return model(*given, **(named | changes))
-
-    return make
-
-
-def _probit(kernels: kz.kernels.Kernels, combination: str = "mean") -> Callable[[], Declaration]:
-    """Make a constructor of a classifier on twelve made-up objects."""
-
-    def make() -> Declaration:
-        X = np.random.default_rng(0).normal(size=(12, 2))
-        return kz.MultinomialProbit(kernels(X), np.arange(12) % 3, combination=combination)
-
-    return make
-
-
-class Card(NamedTuple):
-    """A variant of a model."""
-
-    slug: str
-    variant: str
-    model: type[Declaration]
-    make: Callable[[], Declaration]
-
-    @property
-    def title(self) -> str:
-        """Heading of the card."""
-        return f"{self.model.__name__}{', ' if self.variant else ''}{self.variant}"
-
-
-PROBIT, MIXTURE, MUTUAL = kz.MultinomialProbit, kz.WishartKernelMixture, kz.MutualKernelCompletion
-REGRESSION, CLASSIFICATION = kz.CompositeKernelRegression, kz.CompositeKernelClassification
-#: Kernels without negative entries, for products, and kernels with parameters.
-POSITIVE = kz.gaussian(0.5) | kz.polynomial(2)
-WIDTHS = kz.gaussian(kz.kernels.Theta(ard=True)) | kz.linear()
-
-CARDS = (
-    Card("probit", "learned weights", PROBIT, PROBIT.example),
-    Card("probit-fixed", "fixed weights", PROBIT, _with(PROBIT, combination="fixed")),
-    Card("probit-product", "learned exponents", PROBIT, _probit(POSITIVE, "product")),
-    Card("probit-fixed-product", "fixed exponents", PROBIT, _probit(POSITIVE, "fixed product")),
-    Card("probit-binary", "selection of kernels", PROBIT, _with(PROBIT, combination="binary")),
-    Card("probit-widths", "learned kernel parameters", PROBIT, _probit(WIDTHS)),
-    Card("regression", "", REGRESSION, REGRESSION.example),
-    Card("regression-collapsed", "collapsed", REGRESSION, _with(REGRESSION, collapsed=True)),
-    Card("classification", "", CLASSIFICATION, CLASSIFICATION.example),
-    Card("wishart", "", kz.WishartCompletion, kz.WishartCompletion.example),
-    Card("diagonal", "", kz.DiagonalWishartCompletion, kz.DiagonalWishartCompletion.example),
-    Card("mixture", "fixed weights", MIXTURE, MIXTURE.example),
-    Card("mixture-learned", "learned weights", MIXTURE, _with(MIXTURE, concentration=1.0)),
-    Card(
-        "mixture-collapsed",
-        "learned weights, collapsed",
-        MIXTURE,
-        _with(MIXTURE, concentration=1.0, collapsed=True),
-    ),
-    Card("mixture-wishart", "Wishart prior", MIXTURE, _with(MIXTURE, prior="wishart")),
-    Card("mixture-exact", "exact mixture prior", MIXTURE, _with(MIXTURE, prior="mixture")),
-    Card("mutual", "", MUTUAL, MUTUAL.example),
-    Card("mutual-collapsed", "collapsed", MUTUAL, _with(MUTUAL, collapsed=True)),
-)
 
 
 def rst(text: str) -> str:
@@ -86,7 +21,7 @@ def rst(text: str) -> str:
     return f"````{{eval-rst}}\n{escaped(text.strip())}\n````" if text.strip() else ""
 
 
-def _page(card: Card, model: Declaration, engines: pd.DataFrame) -> str:
+def _page(card: Variant, model: Declaration, engines: pd.DataFrame) -> str:
     """Text of a card."""
     told = sections(card.model)
     summary, _, formulas = told[""].partition("\n\n")
@@ -149,13 +84,13 @@ distributions, the engines that apply, and their settings.
 def pages() -> dict[str, str]:
     """Write cards and their index, the variants by engines, by their file in ``docs``."""
     written, rows, header = {}, [], ("model",)
-    for card in CARDS:
-        model = card.make()
+    for card in VARIANTS:
+        model = card.example()
         engines = kz.engines(model).frame
         written[f"cards/{card.slug}.md"] = _page(card, model, engines)
         header = ("model", *engines.index)
         rows.append((f"[{card.title}](../cards/{card.slug}.md)", *engines["applies"]))
-    tree = "\n".join(card.slug for card in CARDS)
+    tree = "\n".join(card.slug for card in VARIANTS)
     index = (
         f"{INTRODUCTION}\n{markdown_table(header, rows)}\n\n*Answers of `kz.engines` on the small "
         "example of each card; why an engine does not apply is on the card.*\n\n"

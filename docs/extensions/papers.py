@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from cards import CARDS, rst
+from cards import rst
 from markup import sections
 
 import kernelzoo as kz
 from benchmarks.record import markdown_table
+from certificates.variants import VARIANTS
 from studies.__main__ import STUDIES
 from studies.study import DESCRIPTIONS, HEADER, RULE, Study, tabulate
 
@@ -48,8 +49,8 @@ def _page(paper: dict[str, Any], equations: dict[str, str]) -> str:
 def _of_model(name: str) -> list[str]:
     told = sections(getattr(kz, name))
     summary, _, formulas = told[""].partition("\n\n")
-    own = [card for card in CARDS if card.model.__name__ == name]
-    cards = ", ".join(f"[{card.variant or 'defaults'}](../cards/{card.slug}.md)" for card in own)
+    own = [card for card in VARIANTS if card.model.__name__ == name]
+    cards = ", ".join(f"[{card.told or 'defaults'}](../cards/{card.slug}.md)" for card in own)
     return [
         f"## {name}",
         f"{summary} [Reference](../api/kernelzoo.{name}.rst); cards: {cards}.",
