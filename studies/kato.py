@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
+from sklearn.preprocessing import StandardScaler
 
 from kernelzoo.datasets import load
 from kernelzoo.inference import EM, fit, predict
@@ -31,6 +32,8 @@ from .study import RECIPES, Study, Task, described
 #: Completion methods with their settings.
 METHODS: dict[str, dict[str, Any]] = RECIPES["kato"]["methods"]
 PLAIN = tuple(name for name, recipe in METHODS.items() if recipe["by"] != "Gibbs")
+#: Data sets by column, with the kernels that get classifiers, ratios and repetitions.
+COLUMNS: dict[str, dict[str, Any]] = RECIPES["kato"]["columns"]
 MATRIX = "M"
 PARTS = {"small": 0.2, "large": 0.43}
 DISTANCE, COVERAGE, SMALLER = "distance", "coverage", "AUC of M, small part"
@@ -79,7 +82,7 @@ def problem(column: str, seed: int, ratio: float) -> Problem:
     """Make the kernels of a column of ``COLUMNS``, and hide a share of their rows."""
     if column.startswith("embryo"):
         return _embryo(int(column.removeprefix("embryo")) - 1, ratio)
-    data = load(COLUMNS[column].data)
+    data = load(COLUMNS[column]["data"])
     rng = np.random.default_rng(seed)
     y = np.asarray(data.y)
     chosen = np.arange(data.n_published_train or len(y))
@@ -98,9 +101,7 @@ def problem(column: str, seed: int, ratio: float) -> Problem:
 
 
 def _gaussian(X: NDArray) -> NDArray:
-    sd = X.std(axis=0)
-    Z = (X - X.mean(axis=0)) / np.where(np.ptp(X, axis=0) > 0, sd, 1.0)
-    return gaussian(1 / X.shape[1])(Z).to_numpy()[0]
+    return gaussian()(StandardScaler().fit_transform(X)).to_numpy()[0]
 
 
 def _cosine(scores: NDArray) -> NDArray:
@@ -215,35 +216,11 @@ def _auc(matrix: str, part: str) -> str:
     return f"AUC of {matrix}, {part} part"
 
 
-class Column(NamedTuple):
-    """Data set, kernels with classifiers, ratios and repetitions; those of Gibbs."""
-
-    data: str
-    kernels: list[str]
-    ratios: list[int]
-    splits: int
-    gibbs_ratios: list[int]
-    gibbs_splits: int
-
-
-#: By name; copies of a row are numbered.
-COLUMNS: dict[str, Column] = {
-    f"{name} {i + 1}" if "copies" in row else name: Column(
-        **{key: value for key, value in row.items() if key != "copies"}
-    )
-    for name, row in RECIPES["kato"]["columns"].items()
-    for i in range(row.get("copies", 1))
-}
-
-
 def _tasks() -> Iterator[Task]:
-    skips = {data: absence(data) for data in {column.data for column in COLUMNS.values()}}
+    skips = {data: absence(data) for data in {column["data"] for column in COLUMNS.values()}}
     for name, column in COLUMNS.items():
-        for methods, ratios, splits in (
-            (PLAIN, column.ratios, column.splits),
-            (("Gibbs",), column.gibbs_ratios, column.gibbs_splits),
-        ):
-            for ratio in ratios:
+        for methods, prefix in ((PLAIN, ""), (("Gibbs",), "gibbs_")):
+            for ratio in column[f"{prefix}ratios"]:
                 settings = {
                     "ratio": ratio,
                     "methods": {method: METHODS[method] for method in methods},
@@ -251,12 +228,14 @@ def _tasks() -> Iterator[Task]:
                     "every_kernel": ratio == HALF,
                 }
                 measures = [DISTANCE] if methods == PLAIN else [DISTANCE, COVERAGE]
-                if column.kernels and ratio == HALF:
-                    measures += [_auc(m, part) for part in PARTS for m in (MATRIX, *column.kernels)]
-                elif column.kernels:
+                if column["kernels"] and ratio == HALF:
+                    matrices = (MATRIX, *column["kernels"])
+                    measures += [_auc(m, part) for part in PARTS for m in matrices]
+                elif column["kernels"]:
                     measures.append(SMALLER)
                 rows = tuple(_row(method, ratio, m) for method in methods for m in measures)
-                yield Task(name, rows, completion, settings, skips[column.data], splits)
+                skip, splits = skips[column["data"]], column[f"{prefix}splits"]
+                yield Task(name, rows, completion, settings, skip, splits)
 
 
 def _study(figure: int, shown: Callable[[str], bool], *others: Task) -> Study:

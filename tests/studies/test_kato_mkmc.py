@@ -93,7 +93,7 @@ def test_methods_are_the_recipes(studies):
 
 
 def test_rows_are_those_that_a_run_fills(small, monkeypatch):
-    column = kato.COLUMNS["mfeat"]._replace(kernels=NAMES)
+    column = kato.COLUMNS["mfeat"] | {"kernels": NAMES}
     monkeypatch.setitem(kato.COLUMNS, "mfeat", column)
     everything = kato.figure_4().tasks
     for ratio in (20, 50):
