@@ -81,10 +81,10 @@ def run() -> Iterator[str]:
         model, runs, scoring = problem()
         results = {}
         for engine, options in runs.items():
-            settings = {"cores": 1, "random_seed": 1, "progressbar": False} | options
+            settings: dict[str, Any] = {"cores": 1, "random_seed": 1, "progressbar": False}
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                results[engine.name] = kz.fit(model, engine, **settings)
+                results[engine.name] = kz.fit(model, engine, **settings | options)
         table = kz.compare_engines(results, **scoring).engines
         # Columns that no engine fills say nothing.
         shown = {c: f for c, f in COLUMNS.items() if c in table and table[c].notna().any()}

@@ -8,11 +8,11 @@ every device that JAX finds.
 import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
+from typing import Any
 
 import jax
 import numpy as np
 import pymc as pm
-from numpy.typing import NDArray
 from pymc.sampling.jax import get_jaxified_logp
 
 from kernelzoo.models import CompositeKernelClassification
@@ -54,7 +54,7 @@ def by_jax(model: pm.Model, device: jax.Device) -> float:
     """Milliseconds of a gradient on a device."""
     with jax.default_device(device):
         gradient = jax.jit(jax.value_and_grad(get_jaxified_logp(model)))
-        point: list[NDArray] = [*map(jax.numpy.asarray, model.initial_point().values())]
+        point: Any = [*map(jax.numpy.asarray, model.initial_point().values())]
         return milliseconds(lambda: jax.block_until_ready(gradient(point)))
 
 

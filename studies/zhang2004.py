@@ -87,7 +87,7 @@ def divide(
     n1 = len(split.y_train)
     squared = euclidean_distances(X - X.mean(axis=0), squared=True)
     if isinstance(beta, str):
-        averaged = {"mean distance": np.sqrt, "mean squared distance": np.asarray}[beta]
+        averaged: Any = {"mean distance": np.sqrt, "mean squared distance": np.asarray}[beta]
         beta = float(averaged(squared[:n1, :n1]).sum() / (n1 * (n1 - 1)))
     A = np.exp(squared / -float(beta))
     A.flat[:: len(A) + 1] += jitter
