@@ -46,7 +46,7 @@ _EMBRYO_KNOWN = (1, 2, 3, 3, 4)
 
 
 class Problem(NamedTuple):
-    """Kernels and their visible part; distances are of the `known` kernels, wholly in the data."""
+    """Kernels and their visible part; all entries of the `known` kernels are in the data."""
 
     kernels: xr.DataArray
     visible: NDArray[np.bool_]
