@@ -46,6 +46,7 @@ type Forms = Mapping[str, Sequence[Any]]
 #: The four numbers of a kernel in a table, in the paper's order.
 MEASURES = ("target alignment", "target accuracy", "input alignment", "input accuracy")
 RECIPE = RECIPES["zhang_mixture"]
+#: The argument of a Gaussian kernel is the sigma^2 of eq (16).
 TYPES: Forms = RECIPE["types"]
 WIDTHS: Forms = RECIPE["widths"]
 #: Recipe by data set: for Tables 1 and 2, for Table 3, and for learned weights.
