@@ -491,7 +491,7 @@ def test_every_parameter_is_documented(estimator):
 @pytest.mark.slow
 def test_parallel_cross_validation_is_the_same(data):
     options = {"cv": 3, "method": "predict_proba"}
-    estimator = KernelProbitClassifier(**FEW)
+    estimator = KernelProbitClassifier(**PROBIT)
     one, two = (cross_val_predict(estimator, data.X, data.y, n_jobs=n, **options) for n in (1, 2))
     np.testing.assert_allclose(one, two, rtol=1e-10)
 
