@@ -33,10 +33,9 @@ from scipy.special import digamma, zeta
 from kernelzoo.datasets import Dataset, twonorm
 from kernelzoo.datasets.dataset import Split
 from kernelzoo.inference import MAP, Run, fit, predict
-from kernelzoo.inference.composite_kernel.vb import Approximation
+from kernelzoo.inference.composite_kernel.vb import Approximation, Data, State, update
+from kernelzoo.inference.composite_kernel.vb import start as first_state
 from kernelzoo.inference.composite_kernel.vb_likelihoods import Bernoulli
-from kernelzoo.inference.composite_kernel.vb_updates import Data, State, update
-from kernelzoo.inference.composite_kernel.vb_updates import start as first_state
 from kernelzoo.inference.engine import lean_tree
 from kernelzoo.inference.mutual_completion import kernel_alignment
 from kernelzoo.inference.variational import Gamma

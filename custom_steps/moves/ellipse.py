@@ -4,8 +4,9 @@ Weights on the simplex, alone or with their concentrations: the pair varphi_k ~ 
 beta | varphi ~ Dirichlet(varphi) is a function of 2 K independent standard normals: varphi_k and
 g_k ~ Gamma(varphi_k, 1) are quantile transforms, and beta = g / sum g. In these coordinates the
 prior is normal. The sampler follows weights into the corners of the simplex, where log-ratios have
-long tails, and needs no tuning. Quantiles are computed in logarithms (`gamma_quantiles`), so that
-weights as small as 1e-300 and weights far out in the tails of their prior keep their digits.
+long tails, and needs no tuning. Quantiles are computed in logarithms, so that weights as small as
+1e-300 keep their digits. Scores beyond `LARGEST_SCORE`, of probability 1e-280, are outside the
+support: there one of the tails underflows.
 
 A learned rate v of precisions phi_m ~ Gamma(shape, rate v), see `LearnedScale`: log v is normal.
 """
@@ -13,14 +14,55 @@ A learned rate v of precisions phi_m ~ Gamma(shape, rate v), see `LearnedScale`:
 from collections.abc import Callable
 
 import numpy as np
+from scipy.special import (
+    gammainc,
+    gammaincc,
+    gammainccinv,
+    gammaincinv,
+    gammaln,
+    log_ndtr,
+    ndtr,
+    ndtri,
+    ndtri_exp,
+)
 
 from ...models.combinations.sums import SMALLEST
 from ...models.learned_scale import LearnedScale
-from .gamma_quantiles import log_quantile, normal_score
 from .metropolis import log_gamma_draw
 
 # Arc of an ellipse, in radians, below which the search ends.
 _LEAST_BRACKET = 1e-10
+# Below this log g, P(a, g) = g^a / Gamma(a + 1) to twelve digits.
+_LEADING_TERM = -30.0
+LARGEST_SCORE = -float(ndtri(1e-280))
+
+
+def normal_score(log_g: np.ndarray, shape: np.ndarray | float) -> np.ndarray:
+    """Return the normal quantile of the probability below g ~ Gamma(shape, 1).
+
+    Not accurate beyond `LARGEST_SCORE` in size, unless g < 1e-13; shapes above 1e6 cost digits.
+    """
+    tiny = log_g < _LEADING_TERM
+    # The dummy value keeps the unused branch finite.
+    g = np.where(tiny, 1.0, np.exp(log_g))
+    below, above = gammainc(shape, g), gammaincc(shape, g)
+    score = np.where(below < above, ndtri(below), -ndtri(above))
+    return np.where(tiny, ndtri_exp(shape * log_g - gammaln(shape + 1.0)), score)
+
+
+def log_quantile(z: np.ndarray, shape: np.ndarray | float) -> np.ndarray:
+    """Return the log of the Gamma(shape, 1) quantile of the probability below a normal score z.
+
+    NaN beyond `LARGEST_SCORE` in size, unless the quantile is below 1e-13.
+    """
+    leading = (log_ndtr(z) + gammaln(shape + 1.0)) / shape
+    tiny = leading < _LEADING_TERM
+    inside = np.where(tiny, 0.0, z)
+    lower = gammaincinv(shape, ndtr(np.minimum(inside, 0.0)))
+    upper = gammainccinv(shape, ndtr(-np.maximum(inside, 0.0)))
+    central = np.where(tiny, 1.0, np.where(inside < 0, lower, upper))
+    central[np.abs(inside) > LARGEST_SCORE] = np.nan
+    return np.where(tiny, leading, np.log(central))
 
 
 def slice_on_ellipse(
@@ -63,19 +105,20 @@ def update_simplex(
     First the sum of the g, which is independent of beta and of the data, is redrawn from its prior
     Gamma(sum varphi, 1). `concentrations` are the shape tau and the rate nu of their prior; without
     them varphi is not moved. About three evaluations of the likelihood per move. Weights below
-    1e-300 are outside the support. FloatingPointError if the log-likelihood of the given weights or
-    one of their normal scores is not finite.
+    1e-300 are outside the support. FloatingPointError if the log-likelihood of the given weights is
+    not finite, and if they are so far out in the tails of their prior that its quantiles underflow.
     """
     k = len(beta)
     log_g = np.log(np.maximum(beta, SMALLEST)) + log_gamma_draw(varphi.sum(), rng)
-    z = normal_score(log_g, varphi)
+    z, shape = normal_score(log_g, varphi), varphi
     if concentrations is not None:
         tau, nu = concentrations
         z = np.concatenate([z, normal_score(np.log(nu * varphi), tau)])
-    if not np.isfinite(z).all():
+        shape = np.append(shape, np.full(k, tau))
+    if not np.isfinite(log_quantile(z, shape)).all():
         raise FloatingPointError(
-            f"The normal scores of the weights {beta} and their concentrations {varphi} must be "
-            f"finite. Got {z}."
+            f"The kernel weights must be within {LARGEST_SCORE:.0f} standard deviations of their "
+            f"prior, and finite. Got {beta} with the concentrations {varphi}: take a wider prior."
         )
 
     def position(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -1,7 +1,7 @@
 """Gibbs steps of the composite-kernel models (Girolami & Rogers 2005, sections 3 and 4).
 
 This file only chooses the steps. The draws are in
-``custom_steps/composite_kernel/sweep.py``.
+``custom_steps/composite_kernel/steps.py``.
 """
 
 from typing import Literal

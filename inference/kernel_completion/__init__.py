@@ -4,8 +4,11 @@ from ...models.diagonal_wishart_completion import DiagonalWishartCompletion
 from ...models.wishart_completion import WishartCompletion
 from ...models.wishart_kernel_mixture import WishartKernelMixture
 from ..engine.paper import Algorithm, Paper
-from .diagonal_exact import evidence_of_diagonal_completion, sample_diagonal_completion
-from .diagonal_vb import fit_diagonal_wishart_completion
+from .diagonal import (
+    evidence_of_diagonal_completion,
+    fit_diagonal_wishart_completion,
+    sample_diagonal_completion,
+)
 from .em import completion_by_em, without_mode
 from .exact import evidence_of_completion, sample_completion
 from .gibbs import completion_steps, diagonal_completion_steps

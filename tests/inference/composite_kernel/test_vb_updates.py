@@ -6,13 +6,13 @@ from functools import partial
 import numpy as np
 import pytest
 
+from kernelzoo.inference.composite_kernel.vb import Data, start, update
 from kernelzoo.inference.composite_kernel.vb_likelihoods import (
     Bernoulli,
     Gaussian,
     NoisePrecision,
     Tangents,
 )
-from kernelzoo.inference.composite_kernel.vb_updates import Data, start, update
 from kernelzoo.inference.variational.ascent import Ascent, beginnings
 from kernelzoo.inference.variational.factors import Gamma
 from kernelzoo.models.combinations.sums import DirichletWeights

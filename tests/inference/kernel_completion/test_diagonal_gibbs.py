@@ -13,7 +13,7 @@ from kernelzoo.custom_steps.kernel_completion.diagonal_tanner_wong import (
 from kernelzoo.inference.engine.engine import Run
 from kernelzoo.inference.engine.fit import fit
 from kernelzoo.inference.engine.mcmc import Gibbs
-from kernelzoo.inference.kernel_completion.diagonal_exact import (
+from kernelzoo.inference.kernel_completion.diagonal import (
     LogLambda,
     sample_diagonal_completion,
 )

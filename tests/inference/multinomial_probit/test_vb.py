@@ -13,8 +13,8 @@ from scipy.stats import norm
 import kernelzoo as kz
 from family import assert_mean, assert_z, controlled, z_bound
 from kernelzoo.inference.engine.density import log_density
+from kernelzoo.inference.multinomial_probit import vb as updates
 from kernelzoo.inference.multinomial_probit import vb as vb
-from kernelzoo.inference.multinomial_probit import vb_updates as updates
 from kernelzoo.inference.variational import simplex
 from kernelzoo.inference.variational.ascent import Ascent, beginnings
 from kernelzoo.inference.variational.factors import precision_factor

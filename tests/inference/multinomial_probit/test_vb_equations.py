@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from kernelzoo.inference.multinomial_probit import vb_updates as updates
+from kernelzoo.inference.multinomial_probit import vb as updates
 from kernelzoo.models.kernels import as_stack
 from kernelzoo.models.multinomial_probit import MultinomialProbit
 from probit_slow_reference import (

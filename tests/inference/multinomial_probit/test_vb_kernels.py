@@ -7,9 +7,9 @@ from scipy.stats import multivariate_normal, norm
 import kernelzoo as kz
 from family import assert_mean, assert_z
 from kernelzoo.inference.engine.density import log_density
+from kernelzoo.inference.multinomial_probit import vb as updates
 from kernelzoo.inference.multinomial_probit import vb as vb
-from kernelzoo.inference.multinomial_probit import vb_kernel_parameters as kp
-from kernelzoo.inference.multinomial_probit import vb_updates as updates
+from kernelzoo.inference.multinomial_probit import vb_kernels as kp
 from kernelzoo.inference.variational.factors import binary_factor
 from kernelzoo.models.combinations.products import FixedProduct, Product
 from kernelzoo.models.combinations.sums import Binary, DirichletWeights, FixedWeights, Mean

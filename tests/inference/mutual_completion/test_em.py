@@ -10,8 +10,12 @@ from kernelzoo.inference.engine.engine import Run
 from kernelzoo.inference.engine.fit import fit
 from kernelzoo.inference.engine.paper import EM
 from kernelzoo.inference.mutual_completion import em as mutual_kernel_completion
-from kernelzoo.inference.mutual_completion.em import fit_mutual_kernel_completion, minimize
-from kernelzoo.inference.mutual_completion.objective import MutualObjective, cholesky_factor
+from kernelzoo.inference.mutual_completion.em import (
+    MutualObjective,
+    cholesky_factor,
+    fit_mutual_kernel_completion,
+    minimize,
+)
 from kernelzoo.models.mutual_kernel_completion import MutualKernelCompletion
 from mutual_fixture import problem_of, random_kernels, random_problem
 
