@@ -22,8 +22,6 @@ from ..models.distributions.dirichlet import Simplex
 from ..models.distributions.positive_definite import PositiveDefinite
 from ..numerics.packed_factor import order_of_packed, triangle
 
-__all__ = ["GibbsBlock", "GibbsBlockState", "Names", "Shared", "ValueMap"]
-
 Values = dict[str, np.ndarray]
 type Names = Sequence[str]
 type Map = Callable[[np.ndarray], np.ndarray]

@@ -109,13 +109,14 @@ def fit_type_two(
     run = Run(random_seed=seed, progressbar=False, draws=draws)
     best = Approximation(*ends[int(bounds.argmax())], several=False)
     sample, _ = best.sample(run.draws, run.rng(1))
-    weights = np.array([state.beta_mean for _, state in ends])
+    weights = np.array([state.weights.mean for _, state in ends])
     return TypeTwo(lean_tree(model, run, sample, {}), bounds, weights)
 
 
 def _most_likely(state: State, priors: Mapping[str, Gamma]) -> dict[str, Gamma]:
     """Priors with the highest expected log density (section 4.2)."""
-    return {name: most_likely(factor) for name in priors if (factor := getattr(state, name))}
+    factors = {"phi": state.phi, "varphi": state.weights.rho}
+    return {name: most_likely(factors[name]) for name in priors if factors[name]}
 
 
 def most_likely(factor: Any) -> Gamma:

@@ -13,8 +13,6 @@ from ...models.composite_kernel import CompositeKernelClassification, CompositeK
 from ...validation import Count
 from ..engine.engine import Run, unknown_combination
 
-__all__ = ["composite_kernel_steps", "unknown_rule"]
-
 
 def unknown_rule(
     model: CompositeKernelRegression | CompositeKernelClassification,

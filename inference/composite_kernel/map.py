@@ -46,8 +46,6 @@ from ..engine.engine import Run
 from ..engine.outputs import PointOutput
 from ..variational.ascent import multistart_ascent
 
-__all__ = ["find_composite_kernel_mode", "maximize_on_simplex"]
-
 type Array = npt.NDArray[np.float64]
 
 # Penalties of the ridge regressions that start alpha, in units of the mean diagonal of K_beta' W
@@ -211,6 +209,7 @@ def uneven_weights(
 
 
 def not_regression(model: CompositeKernelRegression) -> str | None:
+    """Why MAP does not apply to a model; None where it does."""
     if model.collapsed:
         return "it needs alpha, which a collapsed declaration integrates out"
     if model.several:

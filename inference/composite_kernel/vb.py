@@ -36,16 +36,13 @@ accelerated (`variational.ascent`).
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pymc as pm
 import xarray as xr
-from scipy.linalg import solve_triangular
-from scipy.special import gammaln
-from scipy.stats import norm
 
 from ...models.combinations.sums import Binary, DirichletWeights, FixedWeights
 from ...models.composite_kernel import CompositeKernelClassification, CompositeKernelRegression
@@ -57,33 +54,17 @@ from ..engine.outputs import VariationalOutput
 from ..variational.ascent import (
     FIRST_ROUND,
     Coordinates,
-    MultistartResult,
     ascended,
     multistart_ascent,
 )
-from ..variational.concentration import ConcentrationFactor, check_prior, concentration_factor
-from ..variational.factors import BinaryFactor, Gamma, binary_factor, regressors_bound, why_not
-from ..variational.simplex import (
-    TINY,
-    SimplexFactor,
-    moments_around,
-    simplex_factor,
-    warn_of_imprecision,
-)
+from ..variational.concentration import check_prior
+from ..variational.factors import Gamma, as_dataset, regressors_bound, sample_regressors, why_not
+from ..variational.weights import Weights
 from .vb_likelihoods import Bernoulli, Gaussian, Regressors
 
-__all__ = [
-    "COORDINATES",
-    "Approximation",
-    "Data",
-    "State",
-    "fit_composite_kernel",
-    "path_of_scales",
-    "start",
-    "update",
-]
-
 type Array = npt.NDArray[np.float64]
+type CompositeKernelModel = CompositeKernelRegression | CompositeKernelClassification
+type Sample = Callable[[int, np.random.Generator], tuple[dict[str, Array], Array]]
 
 
 @dataclass(frozen=True)
@@ -106,40 +87,27 @@ class State:
     """All factors after an iteration, and the bound.
 
     `noise` is a `NoisePrecision`, or `Tangents` in classification. `made_of` holds the inputs of
-    Q(alpha): noise, E[phi] and E[beta beta']. Moments of beta are those of the weights of all
-    matrices of the design. `gain` is the part of the bound from the weights and their
-    concentrations.
+    Q(alpha): noise, E[phi] and E[beta beta'].
     """
 
     alpha: Regressors
     made_of: tuple[Any, Array, Array]
     phi: Gamma
-    beta_mean: Array
-    beta_second: Array
-    varphi_mean: Array
+    weights: Weights
     noise: Any
     objective: float
-    gain: float = 0.0
-    beta: SimplexFactor | BinaryFactor | None = None
-    varphi: ConcentrationFactor | None = None
 
 
-def start(data: Data, n_functions: int, weights: Array) -> State:
-    """State before the first iteration: phi, gamma or xi 1, beta `weights`, varphi by its prior."""
-    rule, varphi = data.rule, np.nan
-    if isinstance(rule, Binary):
-        weights = np.append(weights / weights.max(), np.ones(int(data.constant)))
-    elif isinstance(rule, DirichletWeights):
-        varphi = float(data.priors["varphi"].mean) if rule.varphi is None else rule.varphi
-    noise, second = data.likelihood.start(), np.outer(weights, weights)
-    none, one = np.zeros(n_functions), np.ones(n_functions)
+def start(data: Data, n_functions: int, beta: Array) -> State:
+    """State before the first iteration: phi, gamma or xi 1, varphi by its prior."""
+    weights = Weights.start(data.rule, beta, data.priors.get("varphi"), data.constant)
+    noise, none, one = data.likelihood.start(), np.zeros(n_functions), np.ones(n_functions)
+    linear = np.zeros(len(weights.mean))
     return State(
-        alpha=Regressors(none[None], none[None], 0.0, np.zeros(len(weights)), second),
-        made_of=(noise, one, second),
+        alpha=Regressors(none[None], none[None], 0.0, linear, weights.second),
+        made_of=(noise, one, weights.second),
         phi=Gamma(1.0, one),
-        beta_mean=weights,
-        beta_second=second,
-        varphi_mean=np.full(len(weights), varphi),
+        weights=weights,
         noise=noise,
         objective=-np.inf,
     )
@@ -148,25 +116,20 @@ def start(data: Data, n_functions: int, weights: Array) -> State:
 def update(data: Data, state: State) -> State:
     """One iteration: all factors of girolami2005, section 4.1, or 4.4, and the bound.
 
-    The factors have the corrections of `vb`.
+    The factors have the corrections of the module's table.
     """
     state = _update_regressors(data, state)
     state = _update_precisions(data, state)
-    match data.rule:
-        case DirichletWeights():
-            state = _update_concentrations(data, _update_weights(data, state))
-        case Binary():
-            state = _update_selection(data, data.rule, state)
-    noise = data.likelihood.noise(state.alpha, state.beta_mean, state.beta_second)
+    state = _update_weights(data, state)
+    noise = data.likelihood.noise(state.alpha, state.weights.mean, state.weights.second)
     state = replace(state, noise=noise)
     return replace(state, objective=_bound(data, state))
 
 
 def _update_regressors(data: Data, state: State) -> State:
     """Q(alpha), section 4.1."""
-    made_of = state.noise, state.phi.mean, state.beta_second
-    noise, phi, second = made_of
-    alpha = data.likelihood.regressors(noise, phi, state.beta_mean, second)
+    made_of = noise, phi, second = state.noise, state.phi.mean, state.weights.second
+    alpha = data.likelihood.regressors(noise, phi, state.weights.mean, second)
     return replace(state, alpha=alpha, made_of=made_of)
 
 
@@ -179,41 +142,12 @@ def _update_precisions(data: Data, state: State) -> State:
 
 
 def _update_weights(data: Data, state: State) -> State:
-    """Q(beta) of weights on the simplex, section 4.1."""
-    linear, quadratic = data.likelihood.weights_terms(state.alpha, state.noise)
-    near = state.beta if isinstance(state.beta, SimplexFactor) else None
-    beta = simplex_factor(state.varphi_mean, linear, quadratic, near)
-    return replace(state, beta=beta, beta_mean=beta.mean, beta_second=beta.second_moment)
-
-
-def _update_concentrations(data: Data, state: State) -> State:
-    """Q(varphi), section 4.1, if the concentrations are learned."""
-    beta, prior = state.beta, data.priors.get("varphi")
-    assert isinstance(beta, SimplexFactor)
-    if prior is None:
-        known = state.varphi_mean
-        log_prior = gammaln(known.sum()) - gammaln(known).sum() + known @ beta.mean_log
-        return replace(state, gain=float(beta.entropy + log_prior))
-    varphi = concentration_factor(prior.shape, float(prior.rate), beta.mean_log, state.varphi)
-    gain = float(beta.entropy + varphi.log_normaliser)
-    return replace(state, varphi=varphi, varphi_mean=varphi.mean, gain=gain)
-
-
-def _update_selection(data: Data, rule: Binary, state: State) -> State:
-    """Q(beta) of a selection of kernels."""
-    linear, quadratic = data.likelihood.weights_terms(state.alpha, state.noise)
-    n = len(linear) - data.constant
-    # A matrix of weight 1 makes its products with the others linear in their weights.
-    beta = binary_factor(
-        rule.probabilities(n),
-        linear[:n] - quadratic[:n, n:].sum(axis=1),
-        quadratic[:n, :n],
-        rule.empty,
-    )
-    mean = np.append(beta.mean, np.ones(int(data.constant)))
-    second = np.outer(mean, mean)
-    second[:n, :n] = beta.second_moment
-    return replace(state, beta=beta, beta_mean=mean, beta_second=second, gain=beta.gain)
+    """Q(beta) and Q(varphi), section 4.1."""
+    if data.rule is None:
+        return state
+    terms = data.likelihood.weights_terms(state.alpha, state.noise)
+    weights = state.weights.updated(data.rule, data.priors.get("varphi"), *terms)
+    return replace(state, weights=weights)
 
 
 def _bound(data: Data, state: State) -> float:
@@ -223,52 +157,42 @@ def _bound(data: Data, state: State) -> float:
     of_alpha = regressors_bound(
         prior.shape, float(prior.rate), alpha.log_det, rates, len(alpha.mean)
     )
-    of_data = data.likelihood.bound(alpha, state.noise, state.beta_mean)
-    return float(of_alpha + state.gain + of_data)
+    of_data = data.likelihood.bound(alpha, state.noise, state.weights.mean)
+    return float(of_alpha + state.weights.gain + of_data)
 
 
 def _coordinates(state: State) -> Array:
-    values = [state.noise.coordinates, np.log(state.phi.rate)]
-    if isinstance(state.beta, SimplexFactor):
-        values.append(np.log(np.maximum(state.beta_mean, TINY)))
-    if state.varphi is not None:
-        values.append(np.log(state.varphi_mean))
-    return np.concatenate(values)
+    noise = state.noise.coordinates
+    return np.concatenate([noise, np.log(state.phi.rate), state.weights.coordinates])
 
 
 def _at_coordinates(state: State, values: Array) -> State:
-    noise, phi, weights = np.split(
-        values, np.cumsum([len(state.noise.coordinates), np.size(state.phi.rate)])
+    sizes = [len(state.noise.coordinates), np.size(state.phi.rate)]
+    noise, phi, weights = np.split(values, np.cumsum(sizes))
+    return replace(
+        state,
+        noise=state.noise.at(noise),
+        phi=replace(state.phi, rate=np.exp(phi)),
+        weights=state.weights.at(weights),
     )
-    state = replace(state, noise=state.noise.at(noise), phi=replace(state.phi, rate=np.exp(phi)))
-    if isinstance(state.beta, SimplexFactor):
-        log_beta, weights = np.split(weights, [len(state.beta_mean)])
-        mean, second = moments_around(log_beta, state.beta_mean, state.beta_second)
-        state = replace(state, beta_mean=mean, beta_second=second)
-    if state.varphi is not None:
-        state = replace(state, varphi_mean=np.exp(weights))
-    return state
 
 
-# The noise, the rates of phi, and the means of weights and concentrations. The covariance of the
-# weights, and selections, follow one iteration later.
+# The noise, the rates of phi, and the means of weights and concentrations.
 COORDINATES = Coordinates(_coordinates, _at_coordinates)
-
-
-type CompositeKernelModel = CompositeKernelRegression | CompositeKernelClassification
-type Sample = Callable[[int, np.random.Generator], tuple[dict[str, Array], Array]]
 
 # Rules of combination whose weights have a factor here.
 RULES = FixedWeights, DirichletWeights, Binary
 
 
 def unsupported(model: CompositeKernelRegression) -> str | None:
+    """Why VB does not apply to a model; None where it does."""
     if model.collapsed:
         return "it needs alpha in the declaration; declare it with collapsed=False"
     return other_weights(model)
 
 
 def other_weights(model: CompositeKernelModel) -> str | None:
+    """Why VB does not apply to a model; None where it does."""
     if isinstance(model.varsigma, LearnedScale):
         return "it cannot learn varsigma; give a number, which kz.select can choose"
     return why_not(model, RULES)
@@ -323,7 +247,7 @@ def fit_composite_kernel(
     n_functions, n_kernels = len(model.coords["function"]), len(model.coords["kernel"])
     classes = isinstance(model, CompositeKernelClassification)
 
-    def ascend(data: Data) -> _Ascended:
+    def ascend(data: Data) -> VariationalOutput:
         result = multistart_ascent(
             [partial(start, data, n_functions)],
             partial(update, data),
@@ -337,26 +261,22 @@ def fit_composite_kernel(
             first_round=FIRST_ROUND["classification" if classes else "regression"],
             coordinates=COORDINATES,
         )
-        if isinstance(result.state.beta, SimplexFactor):
-            warn_of_imprecision(result.state.beta)
+        result.state.weights.warn_of_imprecision()
         approximation = Approximation(data, result.state, model.several and not model.apart)
         parameters = approximation.parameters(model)
         if model.learned:
-            ends = np.array([state.beta_mean[:n_kernels] for state in result.states])
+            ends = np.array([state.weights.mean[:n_kernels] for state in result.states])
             parameters["beta_mean_of_start"] = (("start", "kernel"), ends)
-        return _Ascended(result, parameters, approximation.sample)
+        return VariationalOutput(
+            elbo=result.histories,
+            best=result.best,
+            converged=result.converged,
+            parameters=parameters,
+            sample=approximation.sample,
+        )
 
     fits = [ascend(data) for data in _inputs(model)]
-    if model.apart:
-        return _joined(fits, model)
-    (fit,) = fits
-    return VariationalOutput(
-        elbo=fit.result.histories,
-        best=fit.result.best,
-        converged=fit.result.converged,
-        parameters=fit.parameters,
-        sample=fit.sample,
-    )
+    return _joined(fits, model) if model.apart else fits[0]
 
 
 def path_of_scales(model: CompositeKernelModel, scales: Sequence[float]) -> Iterator[Sample]:
@@ -374,17 +294,9 @@ def path_of_scales(model: CompositeKernelModel, scales: Sequence[float]) -> Iter
         yield Approximation(data, state, model.several).sample
 
 
-class _Ascended(NamedTuple):
-    """Result of one fit, the parameters of its Q, and draws from it."""
-
-    result: MultistartResult[State]
-    parameters: xr.Dataset
-    sample: Sample
-
-
-def _joined(fits: Sequence[_Ascended], model: pm.Model) -> VariationalOutput:
+def _joined(fits: Sequence[VariationalOutput], model: pm.Model) -> VariationalOutput:
     """One output of independent fits, one per output of the regression."""
-    best = [fit.result.histories[fit.result.best] for fit in fits]
+    best = [fit.elbo[fit.best] for fit in fits]
     longest = max(map(len, best))
     bound = np.sum([np.pad(each, (0, longest - len(each)), mode="edge") for each in best], axis=0)
     outputs = pd.Index(list(model.coords["output"]), name="output")
@@ -397,7 +309,7 @@ def _joined(fits: Sequence[_Ascended], model: pm.Model) -> VariationalOutput:
     return VariationalOutput(
         elbo=[bound],
         best=0,
-        converged=all(fit.result.converged for fit in fits),
+        converged=all(fit.converged for fit in fits),
         parameters=xr.concat([fit.parameters for fit in fits], outputs),
         sample=sample,
     )
@@ -421,7 +333,7 @@ class Approximation:
     def parameters(self, model: pm.Model) -> xr.Dataset:
         """Parameters of Q."""
         state = self.state
-        function, kernel = ("function",), ("kernel",)
+        function = ("function",)
         of_alpha = ("output", "function") if self.several else function
         variables: dict[str, Any] = {
             "alpha_mean": (of_alpha, self._by_output(state.alpha.mean)),
@@ -430,20 +342,7 @@ class Approximation:
             "phi_rate": (function, np.asarray(state.phi.rate)),
             **state.noise.parameters,
         }
-        if state.beta is not None:
-            beta = state.beta
-            variables |= {"beta_mean": (kernel, beta.mean), "beta_sd": (kernel, beta.sd)}
-            if not isinstance(beta, BinaryFactor):
-                variables |= {
-                    "beta_mean_log": (kernel, beta.mean_log),
-                    "beta_ess": ((), beta.ess),
-                }
-        if state.varphi is not None:
-            varphi = state.varphi
-            variables |= {"varphi_mean": (kernel, varphi.mean), "varphi_sd": (kernel, varphi.sd)}
-        dims = {dim for variable in variables.values() for dim in variable[0]}
-        coords = {dim: list(model.coords[dim]) for dim in sorted(dims)}
-        return xr.Dataset(variables, coords=coords)
+        return as_dataset(variables | state.weights.parameters("varphi"), model)
 
     def sample(self, draws: int, rng: np.random.Generator) -> tuple[dict[str, Array], Array]:
         """Independent draws of all variables, and log Q.
@@ -456,16 +355,14 @@ class Approximation:
         for name, gamma in {**state.noise.factors, "phi": state.phi}.items():
             out[name], log_density = gamma.sample(draws, rng)
             log_q += log_density
-        for name, weights in (("varphi", state.varphi), ("beta", state.beta)):
-            if weights is not None:
-                out[name] = weights.sample(draws, rng)
-                log_q += weights.log_density(out[name])
+        of_weights, log_density = state.weights.sample("varphi", draws, rng)
+        out |= of_weights
+        log_q += log_density
         alpha: list[Array] = []
-        for n_outputs, factor, pivots in self.data.likelihood.precisions(*state.made_of):
+        for n_outputs, *factor in self.data.likelihood.precisions(*state.made_of):
             for mean in state.alpha.mean[len(alpha) : len(alpha) + n_outputs]:
-                noise = rng.normal(size=(len(mean), draws))
-                spread = solve_triangular(factor, noise, lower=True, trans="T")
-                alpha.append(mean + spread.T)
-                log_q += np.log(pivots).sum() + norm.logpdf(noise).sum(axis=0)
+                values, log_density = sample_regressors(mean, *factor, draws, rng)
+                alpha.append(values)
+                log_q += log_density
         out["alpha"] = np.stack(alpha, axis=1) if self.several else alpha[0]
         return out, log_q

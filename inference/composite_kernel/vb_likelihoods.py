@@ -27,13 +27,9 @@ from ...models.composite_kernel import (
 from ...models.kernels.dask_stack import DaskStack
 from ...numerics.kernel_products import KernelProducts
 from ...numerics.threads import blocks_of, in_blocks
-from ..variational.factors import Gamma, precision_factor
-
-__all__ = ["Bernoulli", "Gaussian", "NoisePrecision", "Regressors", "Tangents"]
+from ..variational.factors import Gamma, Variables, precision_factor
 
 type Array = npt.NDArray[np.float64]
-#: Dims and values of variables by name.
-type Variables = Mapping[str, tuple[tuple[str, ...], Array | float]]
 
 # Below this xi, tanh(xi / 2) / (2 xi) is 1/4 to all digits.
 LEAST_XI = 1e-8

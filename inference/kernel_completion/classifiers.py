@@ -33,8 +33,6 @@ from ...validation import (
     check_unmasked,
 )
 
-__all__ = ["KernelClassifier", "KernelNearestMean", "KernelNearestNeighbour"]
-
 
 class KernelClassifier(ClassifierMixin, BaseEstimator):
     """Input validation and labels; a subclass learns from a kernel and scores the classes."""

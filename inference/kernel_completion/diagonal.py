@@ -32,14 +32,6 @@ from ...validation import Count, Positive
 from ..engine.engine import Run
 from ..engine.outputs import ExactOutput, Moments, VariationalOutput
 
-__all__ = [
-    "LogLambda",
-    "evidence_of_diagonal_completion",
-    "fit_diagonal_wishart_completion",
-    "sample_diagonal_completion",
-    "tails",
-]
-
 type Array = npt.NDArray[np.float64]
 
 # Size of the largest array (points, n1) in one evaluation of the density.

@@ -35,8 +35,6 @@ from ...validation import Count, Positive, argument_error
 from ..engine.engine import Run
 from ..engine.outputs import PointOutput
 
-__all__ = ["completion_by_em", "without_mode"]
-
 type Array = npt.NDArray[np.float64]
 
 

@@ -24,13 +24,6 @@ from ...numerics.wishart import Bartlett, Spectrum, solve_right, stacked
 from ..engine.engine import Run
 from ..engine.outputs import ExactOutput, Moments
 
-__all__ = [
-    "evidence_of_completion",
-    "posterior_moments",
-    "sample_completion",
-    "tails",
-]
-
 type Array = npt.NDArray[np.float64]
 
 

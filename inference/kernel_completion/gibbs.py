@@ -17,8 +17,6 @@ from ...models.wishart_completion import WishartCompletion
 from ...models.wishart_kernel_mixture import WishartKernelMixture
 from ..engine.engine import Run
 
-__all__ = ["completion_steps", "diagonal_completion_steps"]
-
 
 def completion_steps(
     model: WishartCompletion | WishartKernelMixture,

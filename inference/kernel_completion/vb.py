@@ -32,8 +32,6 @@ from ...numerics.wishart import Bartlett, Spectrum, log_det_of_factor, solve_rig
 from ..engine.engine import Run
 from ..engine.outputs import Moments, VariationalOutput
 
-__all__ = ["completion_by_vb"]
-
 type Array = npt.NDArray[np.float64]
 
 

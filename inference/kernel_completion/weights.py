@@ -33,8 +33,6 @@ from ...models.completion.moment_matching import check_component_degrees
 from ...models.kernels.labels import aligned
 from ...validation import Count, argument_error, check_arguments, check_labels
 
-__all__ = ["OBJECTIVES", "LearnedWeights", "learn_weights", "leave_one_out_rows"]
-
 type Array = npt.NDArray[np.float64]
 type Objective = Literal["leave-one-out log score", "alignment"]
 #: Value of an objective at Theta11, and its derivative.

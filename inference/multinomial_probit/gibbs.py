@@ -16,8 +16,6 @@ from ...models.multinomial_probit import MultinomialProbit
 from ...validation import Count, CountOrZero, Fraction, Positive, argument_error
 from ..engine.engine import Run, setting_of_no_use, unknown_combination
 
-__all__ = ["multinomial_probit_steps", "unknown_rule"]
-
 
 def unknown_rule(model: MultinomialProbit) -> str | None:
     """Why Gibbs does not apply to a model's rule of combination; None when it does."""

@@ -43,7 +43,7 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 from scipy import stats
-from scipy.linalg import blas, lapack, solve_triangular
+from scipy.linalg import blas, lapack
 from scipy.special import gammaln
 
 from ...models.combinations.normal_coordinates import (
@@ -60,30 +60,17 @@ from ...validation import Count, Positive, PositiveOrInf
 from ..engine.engine import Run
 from ..engine.outputs import VariationalOutput
 from ..variational.ascent import FIRST_ROUND, Coordinates, ascended, multistart_ascent
-from ..variational.concentration import ConcentrationFactor, check_prior, concentration_factor
-from ..variational.factors import binary_factor, precision_factor, regressors_bound, why_not
-from ..variational.simplex import (
-    TINY,
-    SimplexFactor,
-    moments_around,
-    simplex_factor,
-    warn_of_imprecision,
+from ..variational.concentration import check_prior
+from ..variational.factors import (
+    Gamma,
+    as_dataset,
+    precision_factor,
+    regressors_bound,
+    sample_regressors,
+    why_not,
 )
+from ..variational.weights import Weights
 from .vb_kernels import ExpectedKernels, ExpectedUtilities, KernelFamily, KernelsOfDask, Normal
-
-__all__ = [
-    "COORDINATES",
-    "RULES",
-    "Approximation",
-    "Data",
-    "State",
-    "ascend",
-    "fit_multinomial_probit",
-    "inner_steps",
-    "path_of_scales",
-    "start",
-    "update",
-]
 
 type Array = npt.NDArray[np.float64]
 
@@ -133,6 +120,11 @@ class Data:
         """Combination rule."""
         return self.family.composition.rule
 
+    @property
+    def prior(self) -> Gamma | None:
+        """Prior of the concentrations; None for weights without concentrations."""
+        return Gamma(self.rule.mu, self.rule.lam) if isinstance(self.rule, Mean) else None
+
 
 @dataclass(frozen=True)
 class State:
@@ -141,7 +133,7 @@ class State:
     `utilities` are at the scores after the iteration. `W_gram` (M, M) and `W_precision` (C, M) are
     G(E[beta beta']) and E[1/zeta] at the update of q(W); they determine its covariances, which are
     not stored. The expected log likelihood is linear'beta - beta'`curvature` beta / 2 as a function
-    of the weights (S,). `gain` is the part of the bound from the weights and their hyperparameters.
+    of the weights (S,).
     """
 
     kernels: ExpectedKernels | KernelsOfDask
@@ -151,14 +143,9 @@ class State:
     W_gram: Array
     W_precision: Array
     zeta_rate: Array
-    beta_mean: Array
-    beta_second: Array
-    rho_mean: Array
+    weights: Weights
     curvature: Array
     objective: float
-    gain: float = 0.0
-    beta: Any = None
-    rho: ConcentrationFactor | None = None
     psi: Normal | None = None
 
     @property
@@ -167,35 +154,27 @@ class State:
         return np.tensordot(self.utilities.products, self.W_mean, axes=2)
 
 
-def start(data: Data, weights: Array) -> State:
-    """State before the first iteration: zeta = 1, kernel weights `weights`, scores of zero."""
-    rule, psi, rho = data.rule, None, np.nan
+def start(data: Data, beta: Array) -> State:
+    """State before the first iteration: zeta = 1, kernel weights `beta`, scores of zero."""
+    psi = None
     if data.known is not None:
         kernels = data.known
     else:
-        psi = data.family.start(weights)
+        psi = data.family.start(beta)
         kernels = data.family.expected(psi)
-    if data.family.is_product:
-        weights = np.ones(1)
-    elif isinstance(rule, Binary):
-        weights = weights / weights.max()
-    elif isinstance(rule, Mean):
-        rho = rule.mu / rule.lam
-    second_moment = np.outer(weights, weights)
-    gram = kernels.products.gram(second_moment)
+    weights = Weights.start(data.rule, np.ones(1) if data.family.is_product else beta, data.prior)
+    gram = kernels.products.gram(weights.second)
     none = np.zeros((data.n_classes, len(gram)))
     return State(
         kernels=kernels,
-        utilities=kernels.utilities(weights, none, data.labels),
+        utilities=kernels.utilities(weights.mean, none, data.labels),
         W_mean=none,
         W_var=none,
         W_gram=gram,
         W_precision=np.ones_like(none),
         zeta_rate=np.full_like(none, data.tau + 0.5),
-        beta_mean=weights,
-        beta_second=second_moment,
-        rho_mean=np.full(len(weights), rho),
-        curvature=np.zeros_like(second_moment),
+        weights=weights,
+        curvature=np.zeros_like(weights.second),
         objective=-np.inf,
         psi=psi,
     )
@@ -252,7 +231,7 @@ def inner_steps(n_kernels: int, n_obs: int, n_basis: int, n_classes: int) -> int
 
 def _update_utilities(data: Data, state: State) -> State:
     """Q(Y), eqs 6-8."""
-    utilities = state.kernels.utilities(state.beta_mean, state.W_mean, data.labels)
+    utilities = state.kernels.utilities(state.weights.mean, state.W_mean, data.labels)
     return replace(state, utilities=utilities)
 
 
@@ -260,8 +239,8 @@ def _update_regressors(data: Data, state: State, *, keep: bool) -> tuple[State, 
     """Q(W), eqs 9-10; with `keep`, its covariances by class are kept."""
     products = state.kernels.products
     precision = (data.tau + 0.5) / state.zeta_rate
-    gram = products.gram(state.beta_second)
-    target = np.tensordot(state.beta_mean, state.utilities.products, axes=1)
+    gram = products.gram(state.weights.second)
+    target = np.tensordot(state.weights.mean, state.utilities.products, axes=1)
     mean, var = np.empty_like(state.W_mean), np.empty_like(state.W_var)
     total, log_det, each = np.zeros_like(gram), 0.0, []
     for c in range(data.n_classes):
@@ -284,9 +263,9 @@ def _update_means(data: Data, state: State, covariances: Covariances) -> State:
     mean = ascend(
         state.W_mean,
         covariances.each,
-        gram=state.kernels.products.gram(state.beta_second),
+        gram=state.kernels.products.gram(state.weights.second),
         precision=(data.tau + 0.5) / state.zeta_rate,
-        target=np.tensordot(state.beta_mean, state.utilities.products, axes=1),
+        target=np.tensordot(state.weights.mean, state.utilities.products, axes=1),
     )
     return replace(state, W_mean=mean)
 
@@ -316,32 +295,12 @@ def _update_scales(data: Data, state: State) -> State:
 
 
 def _update_weights(data: Data, state: State, covariances: Covariances) -> State:
-    """Q(beta), and Q(rho) if the weights have concentrations (appendix B.4).
-
-    The factor of a rule from outside is ``rule.variational_factor(linear, curvature)``, for an
-    expected log likelihood linear'beta - beta'curvature beta / 2. It needs ``mean``, ``sd``,
-    ``second_moment``, ``sample`` and ``log_density`` as `BinaryFactor` has them, and ``gain``:
-    E[log prior of beta] plus the factor's entropy.
-    """
-    linear, curvature = state.linear, _curvature(state, covariances)
-    rule: Any = data.rule
-    state = replace(state, curvature=curvature)
-    match rule:
-        case FixedWeights() | FixedProduct() | Product():
-            return state
-        case Mean():
-            beta: Any = simplex_factor(state.rho_mean, linear, curvature, near=state.beta)
-            rho = concentration_factor(rule.mu, rule.lam, beta.mean_log, near=state.rho)
-            state = replace(state, rho=rho, rho_mean=rho.mean)
-            gain = beta.entropy + rho.log_normaliser
-        case Binary():
-            beta = binary_factor(rule.probabilities(len(linear)), linear, curvature, rule.empty)
-            gain = beta.gain
-        case _:
-            beta = rule.variational_factor(linear, curvature)
-            gain = beta.gain
-    moments = {"beta_mean": beta.mean, "beta_second": beta.second_moment}
-    return replace(state, beta=beta, gain=gain, **moments)
+    """Q(beta) and Q(rho), appendix B.4."""
+    state = replace(state, curvature=_curvature(state, covariances))
+    if isinstance(data.rule, FixedWeights | FixedProduct | Product):
+        return state
+    weights = state.weights.updated(data.rule, data.prior, state.linear, state.curvature)
+    return replace(state, weights=weights)
 
 
 def _curvature(state: State, covariances: Covariances) -> Array:
@@ -353,8 +312,8 @@ def _update_parameters(data: Data, state: State, covariances: Covariances) -> St
     assert state.psi is not None
     log_likelihood = data.family.log_likelihood(
         state.utilities.mean @ state.W_mean,
-        state.beta_mean,
-        state.beta_second,
+        state.weights.mean,
+        state.weights.second,
         # The folded sum gives the same quadratic forms as the symmetric one.
         state.W_mean.T @ state.W_mean + covariances.total,
     )
@@ -366,35 +325,28 @@ def _update_parameters(data: Data, state: State, covariances: Covariances) -> St
 def _bound(data: Data, state: State, log_det: float) -> float:
     """Bound on the log evidence, eq 5, right after all factors have been updated."""
     bound = state.utilities.log_z + 0.5 * state.utilities.square
-    bound -= 0.5 * np.sum(state.curvature * state.beta_second)
-    bound += regressors_bound(data.tau, data.upsilon, log_det, state.zeta_rate) + state.gain
+    bound -= 0.5 * np.sum(state.curvature * state.weights.second)
+    bound += regressors_bound(data.tau, data.upsilon, log_det, state.zeta_rate) + state.weights.gain
     return float(bound + (0.0 if state.psi is None else state.psi.gain))
 
 
 def _coordinates(state: State) -> Array:
-    values = [state.utilities.products.ravel(), np.log(state.zeta_rate).ravel()]
-    if isinstance(state.beta, SimplexFactor):
-        values += [np.log(np.maximum(state.beta_mean, TINY)), np.log(state.rho_mean)]
-    return np.concatenate(values)
+    products, rates = state.utilities.products.ravel(), np.log(state.zeta_rate).ravel()
+    return np.concatenate([products, rates, state.weights.coordinates])
 
 
 def _at_coordinates(state: State, values: Array) -> State:
     products = state.utilities.products
     y, zeta, weights = np.split(values, np.cumsum([products.size, state.zeta_rate.size]))
-    state = replace(
+    return replace(
         state,
         utilities=state.utilities._replace(products=y.reshape(products.shape)),
         zeta_rate=np.exp(zeta).reshape(state.zeta_rate.shape),
+        weights=state.weights.at(weights),
     )
-    if not len(weights):
-        return state
-    log_beta, log_rho = weights.reshape(2, -1)
-    mean, second_moment = moments_around(log_beta, state.beta_mean, state.beta_second)
-    return replace(state, beta_mean=mean, beta_second=second_moment, rho_mean=np.exp(log_rho))
 
 
-# E[Y]'K_s, the rates of zeta, and the means of weights on the simplex and of their concentrations.
-# The weights' covariance, selections and kernel parameters follow one iteration later.
+# E[Y]'K_s, the rates of zeta, and the weights. Kernel parameters follow one iteration later.
 COORDINATES = Coordinates(_coordinates, _at_coordinates)
 
 
@@ -447,8 +399,7 @@ def fit_multinomial_probit(
         # With exponents or kernel parameters, an accelerated ascent ends at lower maxima.
         coordinates=None if data.known is None else COORDINATES,
     )
-    if isinstance(result.state.beta, SimplexFactor):
-        warn_of_imprecision(result.state.beta)
+    result.state.weights.warn_of_imprecision()
     approximation = Approximation(data, result.state)
     return VariationalOutput(
         elbo=result.histories,
@@ -487,8 +438,8 @@ class Approximation:
         """Parameters of q as a Dataset."""
         state = self.state
         shape = self.data.tau + 0.5
-        regressor, kernel = ("class", "basis"), ("kernel",)
-        variables = {
+        regressor = "class", "basis"
+        variables: dict[str, Any] = {
             "W_mean": (regressor, state.W_mean),
             "W_sd": (regressor, np.sqrt(state.W_var)),
             "zeta_shape": ((), shape),
@@ -496,39 +447,18 @@ class Approximation:
         }
         if len(state.utilities.mean):
             variables["y_mean"] = ("obs", "class"), state.utilities.mean
-        if state.beta is not None:
-            variables |= {
-                "beta_mean": (kernel, state.beta.mean),
-                "beta_sd": (kernel, state.beta.sd),
-            }
-        if isinstance(state.beta, SimplexFactor) and state.rho is not None:
-            variables |= {
-                "beta_mean_log": (kernel, state.beta.mean_log),
-                "beta_ess": ((), state.beta.ess),
-                "rho_mean": (kernel, state.rho.mean),
-                "rho_sd": (kernel, state.rho.sd),
-            }
         if state.psi is not None:
             points, weights = state.psi.expectation
             for name, values in self.data.family.coordinates.values(points).items():
-                mean, of = weights @ values, kernel if name == "beta" else ("parameter",)
-                variables[f"{name}_mean"] = (of, mean)
-                variables[f"{name}_sd"] = (of, np.sqrt(weights @ (values - mean) ** 2))
-        dims = {dim for variable in variables.values() for dim in variable[0]}
-        coords = {dim: list(model.coords[dim]) for dim in sorted(dims)}
-        return xr.Dataset(variables, coords=coords)
+                mean, of = weights @ values, ("kernel" if name == "beta" else "parameter",)
+                variables[f"{name}_mean"] = of, mean
+                variables[f"{name}_sd"] = of, np.sqrt(weights @ (values - mean) ** 2)
+        return as_dataset(variables | state.weights.parameters("rho"), model)
 
     def sample(self, draws: int, rng: np.random.Generator) -> tuple[dict[str, Array], Array]:
         """Independent draws of rho, beta, zeta, W and log q. O(C M^3 + draws C M^2)."""
         state = self.state
-        out: dict[str, Array] = {}
-        log_q = np.zeros(draws)
-        if state.rho is not None:
-            out["rho"] = state.rho.sample(draws, rng)
-            log_q += state.rho.log_density(out["rho"])
-        if state.beta is not None:
-            out["beta"] = state.beta.sample(draws, rng)
-            log_q += state.beta.log_density(out["beta"])
+        out, log_q = state.weights.sample("rho", draws, rng)
         if state.psi is not None:
             psi, log_density = state.psi.sample(draws, rng)
             coordinates = self.data.family.coordinates
@@ -551,9 +481,7 @@ class Approximation:
         log_q += of_zeta.sum(axis=(1, 2)) - state.zeta_rate.size * gammaln(shape)
         out["W"] = np.empty((draws, *state.W_mean.shape))
         for c, mean in enumerate(state.W_mean):
-            factor, pivots = precision_factor(state.W_gram, state.W_precision[c])
-            noise = rng.normal(size=(len(mean), draws))
-            out["W"][:, c] = mean + solve_triangular(factor, noise, lower=True, trans="T").T
-            log_q += np.log(pivots).sum() - 0.5 * np.einsum("md,md->d", noise, noise)
-        log_q -= 0.5 * state.W_mean.size * np.log(2 * np.pi)
+            factor = precision_factor(state.W_gram, state.W_precision[c])
+            out["W"][:, c], log_density = sample_regressors(mean, *factor, draws, rng)
+            log_q += log_density
         return out, log_q

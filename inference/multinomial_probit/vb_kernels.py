@@ -30,16 +30,6 @@ from ...numerics.probit import log_probability_and_gradient
 from ...numerics.threads import blocks_of, in_blocks
 from ...validation import argument_error
 
-__all__ = [
-    "Expectation",
-    "ExpectedKernels",
-    "ExpectedUtilities",
-    "KernelFamily",
-    "KernelsOfDask",
-    "LogDensity",
-    "Normal",
-]
-
 type Array = npt.NDArray[np.float64]
 type LogDensity = Callable[[Array], float]
 

@@ -35,14 +35,6 @@ from ...validation import Count, CountOrZero, Positive, argument_error
 from ..engine.engine import Run
 from ..engine.outputs import PointOutput
 
-__all__ = [
-    "Evaluation",
-    "MutualObjective",
-    "cholesky_factor",
-    "fit_mutual_kernel_completion",
-    "minimize",
-]
-
 type Array = npt.NDArray[np.float64]
 
 

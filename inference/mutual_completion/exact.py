@@ -31,12 +31,6 @@ from ...numerics.wishart import Bartlett, log_det_of_factor, solve_right, stacke
 from ..engine.engine import Run
 from ..engine.outputs import ExactOutput
 
-__all__ = [
-    "evidence_of_mutual_kernel_completion",
-    "nested_groups",
-    "sample_mutual_kernel_completion",
-]
-
 type Array = npt.NDArray[np.float64]
 type Positions = npt.NDArray[np.intp]
 
@@ -70,6 +64,7 @@ def nested_groups(problem: CompletionProblem) -> list[Positions] | None:
 
 
 def not_nested(model: MutualKernelCompletion) -> str | None:
+    """Why Exact does not apply to a model; None where it does."""
     if model.collapsed:
         return "it draws the missing blocks, which a collapsed model lacks"
     if nested_groups(model.problem) is None:

@@ -6,8 +6,6 @@ from ...custom_steps.mutual_completion.steps import MutualImputation, MutualPost
 from ...models.mutual_kernel_completion import MutualKernelCompletion
 from ..engine.engine import Run
 
-__all__ = ["mutual_kernel_completion_steps", "why_no_blocks"]
-
 
 def why_no_blocks(model: MutualKernelCompletion) -> str | None:
     """Why Gibbs does not apply, or None."""

@@ -24,8 +24,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve, solve_triangular
 
-__all__ = ["NewRows", "imputed_rows"]
-
 
 @dataclass(frozen=True)
 class NewRows:

@@ -12,8 +12,6 @@ from ...models.mutual_kernel_completion import MutualKernelCompletion
 from ...user_warnings import warn_user
 from ...validation import argument_error
 
-__all__ = ["completed_kernels"]
-
 OWNER = "predict"
 DIMS = ("kernel", "object", "object_")
 #: With fewer effective draws of an entry, a warning says that its sd and interval are rough.

@@ -33,18 +33,6 @@ from ...user_warnings import warn_user
 from ..engine.clock import OutOfTime
 from ..engine.engine import Run
 
-__all__ = [
-    "FIRST_ROUND",
-    "Anderson",
-    "Ascent",
-    "Coordinates",
-    "MultistartResult",
-    "State",
-    "ascended",
-    "beginnings",
-    "multistart_ascent",
-]
-
 type Array = npt.NDArray[np.float64]
 
 # Largest default number of starts.

@@ -29,8 +29,6 @@ from scipy.special import digamma, gammaln, zeta
 
 from ...validation import argument_error
 
-__all__ = ["ConcentrationFactor", "check_prior", "concentration_factor"]
-
 type Array = npt.NDArray[np.float64]
 
 # Range of mu, lam and mu / lam in which the integrals are accurate: outside, log Gamma loses its

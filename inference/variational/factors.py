@@ -7,22 +7,19 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pymc as pm
+import xarray as xr
+from scipy.linalg import solve_triangular
 from scipy.special import digamma, gammaln, logsumexp
+from scipy.stats import norm
 
 from ...models.combinations.sums import Binary
 from ...numerics.normal_regression import precision_factor_or_none
 from ..engine.engine import unknown_combination
 
-__all__ = [
-    "BinaryFactor",
-    "Gamma",
-    "binary_factor",
-    "precision_factor",
-    "regressors_bound",
-    "why_not",
-]
-
 type Array = npt.NDArray[np.float64]
+#: Dims and values of variables by name.
+type Variables = dict[str, tuple[tuple[str, ...], Array | float]]
 
 # Least square of a pivot relative to its diagonal entry: smaller values are rounding errors. The
 # Gibbs samplers use a larger bound, because they can factorise in another way.
@@ -44,6 +41,26 @@ def precision_factor(gram: Array, precision: Array) -> tuple[Array, Array]:
             "the prior's scale by too many digits."
         )
     return factor, np.diag(factor)
+
+
+def sample_regressors(
+    mean: Array, factor: Array, pivots: Array, draws: int, rng: np.random.Generator
+) -> tuple[Array, Array]:
+    """Draws (draw, M) of a normal with the precision of `precision_factor`; log densities (draw,).
+
+    O(draws M^2).
+    """
+    noise = rng.normal(size=(len(mean), draws))
+    values = mean + solve_triangular(factor, noise, lower=True, trans="T").T
+    return values, np.log(pivots).sum() + norm.logpdf(noise).sum(axis=0)
+
+
+def as_dataset(variables: Variables, model: pm.Model) -> xr.Dataset:
+    """Parameters of a mean field, with the model's labels of their dims."""
+    dims = {dim for variable in variables.values() for dim in variable[0]}
+    return xr.Dataset(
+        dict(variables), coords={dim: list(model.coords[dim]) for dim in sorted(dims)}
+    )
 
 
 def regressors_bound(

@@ -42,10 +42,6 @@ from scipy.linalg import solve_triangular
 from scipy.special import softmax
 from scipy.stats import qmc
 
-from ...user_warnings import warn_user
-
-__all__ = ["TINY", "SimplexFactor", "moments_around", "simplex_factor", "warn_of_imprecision"]
-
 type Array = npt.NDArray[np.float64]
 
 # Expected weights vanish where concentrations are tiny; their logarithms are coordinates.
@@ -486,13 +482,3 @@ def moments_around(log_weights: Array, mean: Array, second: Array) -> tuple[Arra
     """
     moved = softmax(log_weights)
     return moved, second - np.outer(mean, mean) + np.outer(moved, moved)
-
-
-def warn_of_imprecision(factor: SimplexFactor) -> None:
-    """Warn if the points of the final factor do not suffice."""
-    if not factor.precise:
-        warn_user(
-            "VB's moments of the kernel weights are imprecise: their distribution is too uneven "
-            f"for its quadrature ({factor.ess:,.0f} effective points). Compare with a sampler, or "
-            "leave out kernels."
-        )

@@ -65,7 +65,7 @@ def test_bound_never_falls(seed, regression):
         for _ in range(150):
             before, state = state.objective, advance(state)
             allowed = 1e-8 * max(abs(state.objective), 1)
-            if n_kernels > 3 and state.beta._origin is None:
+            if n_kernels > 3 and state.weights.beta._origin is None:
                 allowed += 6e-3
             assert state.objective >= before - allowed
 

@@ -57,4 +57,4 @@ def test_learned_kernels_agree_with_a_slow_reference(rule, parametric, monkeypat
     if state.psi is not None:
         close(state.psi.weights, slow["r"])
     if rule.startswith("binary"):
-        close(state.beta.probability[rule == "binary" :], slow["q"])
+        close(state.weights.beta.probability[rule == "binary" :], slow["q"])

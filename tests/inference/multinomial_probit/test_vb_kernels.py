@@ -78,7 +78,7 @@ def test_bound_is_the_monte_carlo_bound(rule, parametric):
     f = np.einsum("dnm,dcm->dnc", K, sample["W"])
     # The mean of q(f): W is independent of what makes the kernel.
     state = answer.sample.__self__.state
-    expected = np.tensordot(state.beta_mean, state.kernels.design, axes=1)
+    expected = np.tensordot(state.weights.mean, state.kernels.design, axes=1)
     f_mean = expected @ answer.parameters["W_mean"].values.T
     each = log_probability(f.reshape(-1, f.shape[2]), np.tile(labels, len(f)))
     likelihood = each.reshape(len(f), -1).sum(axis=1)
@@ -104,7 +104,7 @@ def test_factors_against_quadrature(rule, parametric):
     state = approximation.state
     moment = state.W_mean.T @ state.W_mean + np.diag(state.W_var.sum(axis=0))
     log_likelihood = approximation.data.family.log_likelihood(
-        state.utilities.mean @ state.W_mean, state.beta_mean, state.beta_second, moment
+        state.utilities.mean @ state.W_mean, state.weights.mean, state.weights.second, moment
     )
     n = len(state.psi.mean)
     axes = np.meshgrid(*[np.linspace(-8, 8, 101)] * n)
