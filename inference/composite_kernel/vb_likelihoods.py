@@ -5,8 +5,8 @@ t; classification, by Jaakkola's bound at xi, w = 2 lambda(xi) and l = t - 1/2 (
 and notation as in `vb`.
 
 Regression forms its sums over the objects once. In classification an iteration passes twice over
-blocks of objects. For kernels in a Dask array, the square roots of the weights (N,) go to the
-chunks, a matrix (M, M) comes from one of them, and moments (pairs of kernels, N) come from all.
+blocks of objects, or chunks of a Dask array: the square roots of the weights (N,) go to the blocks,
+a matrix (M, M) comes from one of them, and moments (pairs of kernels, N) come from all.
 """
 
 import functools
@@ -26,8 +26,9 @@ from ...models.composite_kernel import (
 )
 from ...models.kernels.dask_stack import DaskStack
 from ...numerics.kernel_products import KernelProducts
-from ...numerics.threads import blocks_of, in_blocks
+from ...numerics.threads import blocks_of
 from ..variational.factors import Gamma, Variables, precision_factor
+from ..variational.passes import InMemory
 
 type Array = npt.NDArray[np.float64]
 
@@ -259,66 +260,25 @@ class Gaussian:
 
 
 @dataclass(frozen=True)
-class KernelsInMemory:
-    """Passes over blocks of a design (K, N, M), in threads."""
-
-    design: Array
-
-    def gram(self, root: Array, scale: Array) -> Array:
-        """Sum `_weighted_gram` over all objects, whose scales are (N,)."""
-
-        def product(objects: slice) -> Array:
-            return _weighted_gram(self.design[:, objects], root, scale[objects])
-
-        return functools.reduce(np.add, in_blocks(product, len(scale)))
-
-    def moments(self, root: Array, mean: Array) -> Array:
-        """`_second_moments` (pairs of kernels, N) of all objects."""
-
-        def moments(objects: slice) -> Array:
-            return _second_moments(self.design[:, objects], root, mean)
-
-        return np.concatenate(list(in_blocks(moments, self.design.shape[1])), axis=1)
-
-
-@dataclass(frozen=True)
-class KernelsOfDask:
-    """Passes over chunks, as `KernelsInMemory`; matrices (K, N, M) are made of each when read."""
-
-    stack: DaskStack
-    functions: Basis
-
-    def gram(self, root: Array, scale: Array) -> Array:
-        """Sum `_weighted_gram` over all objects, whose scales are (N,)."""
-        parts = self.stack.parts(scale)
-        (gram,) = self.stack.total(_gram_of_chunk, self.functions, root, by_object=[parts])
-        # The order in memory that BLAS returned and LAPACK needs, whatever the sums made of it.
-        return np.asfortranarray(gram)
-
-    def moments(self, root: Array, mean: Array) -> Array:
-        """`_second_moments` (pairs of kernels, N) of all objects."""
-        moments = self.stack.each(_moments_of_chunk, self.functions, root, mean)
-        return np.concatenate(moments, axis=1)
-
-
-@dataclass(frozen=True)
 class Bernoulli:
     """t_n ~ Bernoulli(1 / (1 + exp(-f_n))), by Jaakkola's bound: girolami2005, section 4.4.
 
     With B = E[beta beta'] = L L' and a precision of alpha C C', an iteration passes twice over
     blocks of the objects, in threads: for a symmetric product of the rows sqrt(w_n) L'k_n, and,
     after a Cholesky factorisation, for triangular products C^-1 k_kn, whose inner products are the
-    covariances of f_k: O(K N M^2 + M^3 + K^2 N M), and the memory of a block per thread.
+    covariances of f_k: O(K N M^2 + M^3 + K^2 N M), and the memory of a block per thread. Matrices
+    (K, n, M) of a Dask array are made by `functions` when a chunk is read.
     """
 
-    kernels: KernelsInMemory | KernelsOfDask
+    kernels: InMemory | DaskStack
+    functions: Basis | None
     projections: Array
     n_obs: int
 
     @classmethod
     def of(cls, design: Array, labels: npt.NDArray[np.intp]) -> Self:
         """Keep the kernels (K, N, M); labels are 0 and 1."""
-        return cls(KernelsInMemory(design), (labels - 0.5) @ design, len(labels))
+        return cls(InMemory(design), None, (labels - 0.5) @ design, len(labels))
 
     @classmethod
     def of_dask(cls, model: CompositeKernelClassification, stack: DaskStack) -> Self:
@@ -327,7 +287,7 @@ class Bernoulli:
         (products,) = stack.total(
             _projections_of_chunk, model.functions, by_object=[stack.parts(signs)]
         )
-        return cls(KernelsOfDask(stack, model.functions), products, len(signs))
+        return cls(stack, model.functions, products, len(signs))
 
     def start(self) -> Tangents:
         """Points before the first iteration."""
@@ -339,8 +299,10 @@ class Bernoulli:
         """Yield the number 1, the lower Cholesky factor of the precision, and its diagonal."""
         size, vectors = np.linalg.eigh(beta_second)
         root = (vectors * np.sqrt(np.maximum(size, 0))).T
-        gram = self.kernels.gram(root, np.sqrt(noise.weight))
-        yield 1, *precision_factor(gram.T, phi)
+        scale = self.kernels.parts(np.sqrt(noise.weight))
+        (gram,) = self.kernels.total(_gram_of_chunk, self.functions, root, by_object=[scale])
+        # BLAS returned Fortran order, which LAPACK needs, whatever the sums made of it.
+        yield 1, *precision_factor(np.asfortranarray(gram).T, phi)
 
     def regressors(
         self, noise: Tangents, phi: Array, beta_mean: Array, beta_second: Array
@@ -352,10 +314,12 @@ class Bernoulli:
         mean = beta_mean @ self.projections
         for transposed in (False, True):
             mean = blas.dtrmv(root, mean, lower=True, trans=transposed)
-        second = self.kernels.moments(root, mean)
+        moments = self.kernels.each(_moments_of_chunk, self.functions, root, mean)
         # BLAS left zeros above the diagonal.
         var = np.einsum("ij,ij->j", root, root)
-        return Regressors(mean[None], var[None], log_det, self.projections @ mean, second)
+        return Regressors(
+            mean[None], var[None], log_det, self.projections @ mean, np.hstack(moments)
+        )
 
     def weights_terms(self, alpha: Regressors, noise: Tangents) -> tuple[Array, Array]:
         """Terms b (K,) and A (K, K) of log Q(beta) = b'beta - beta'A beta / 2 + ..."""
@@ -405,11 +369,12 @@ def _second_moments(rows: Array, root: Array, mean: Array) -> Array:
 
 
 def _parts[T](
-    chunk: npt.NDArray[np.floating], functions: Basis, of_rows: Callable[[Array, slice], T]
+    chunk: npt.NDArray[np.floating], functions: Basis | None, of_rows: Callable[[Array, slice], T]
 ) -> Iterator[T]:
     """Values of a function on the matrices (K, n, M) of a few objects at a time."""
     for objects in blocks_of(chunk.shape[1]):
-        yield of_rows(functions(np.asarray(chunk[:, objects], dtype=float)), objects)
+        rows = np.asarray(chunk[:, objects], dtype=float)
+        yield of_rows(functions(rows) if functions else rows, objects)
 
 
 def _total(arrays: Iterable[Array]) -> Array:
@@ -431,13 +396,13 @@ def _projections_of_chunk(
 
 
 def _gram_of_chunk(
-    chunk: npt.NDArray[np.floating], scale: Array, functions: Basis, root: Array
+    chunk: npt.NDArray[np.floating], scale: Array, functions: Basis | None, root: Array
 ) -> tuple[Array]:
     return (_total(_parts(chunk, functions, lambda rows, s: _weighted_gram(rows, root, scale[s]))),)
 
 
 def _moments_of_chunk(
-    chunk: npt.NDArray[np.floating], functions: Basis, root: Array, mean: Array
+    chunk: npt.NDArray[np.floating], functions: Basis | None, root: Array, mean: Array
 ) -> Array:
     moments = _parts(chunk, functions, lambda rows, _: _second_moments(rows, root, mean))
     return np.concatenate(list(moments), axis=1)

@@ -56,7 +56,8 @@ from ...models.kernels.dask_stack import DaskStack
 from ...models.learned_scale import LearnedScale
 from ...models.multinomial_probit import MultinomialProbit
 from ...numerics.probit import default_nodes
-from ...validation import Count, Positive, PositiveOrInf
+from ...numerics.threads import blocks_of
+from ...validation import Count, Positive, PositiveOrInf, argument_error
 from ..engine.engine import Run
 from ..engine.outputs import VariationalOutput
 from ..variational.ascent import FIRST_ROUND, Coordinates, ascended, multistart_ascent
@@ -70,7 +71,7 @@ from ..variational.factors import (
     why_not,
 )
 from ..variational.weights import Weights
-from .vb_kernels import ExpectedKernels, ExpectedUtilities, KernelFamily, KernelsOfDask, Normal
+from .vb_kernels import ExpectedKernels, ExpectedUtilities, KernelFamily, Normal
 
 type Array = npt.NDArray[np.float64]
 
@@ -92,28 +93,36 @@ MOST_KEPT = 1 << 27
 class Data:
     """Inputs of the updates.
 
-    The kernels of `family` have the composite kernel as their weighted sum; `known` are these
-    kernels if they have no parameters and exponents to learn.
+    `labels` are parts of the class codes, by block of objects. The kernels of `family` have the
+    composite kernel as their weighted sum; `known` are these kernels if they have no parameters and
+    exponents to learn.
     """
 
-    labels: npt.NDArray[np.intp]
+    labels: Sequence[Any]
+    n_objects: int
     n_classes: int
     tau: float
     upsilon: float
     family: KernelFamily
-    known: ExpectedKernels | KernelsOfDask | None
+    known: ExpectedKernels | None
 
     @classmethod
     def of(cls, model: MultinomialProbit) -> Self:
         """Collect the inputs; the products cost O(S^2 N M^2)."""
-        family = KernelFamily.of(model)
-        known: ExpectedKernels | KernelsOfDask | None = None
-        if isinstance(model.kernel_source, DaskStack):
-            known = KernelsOfDask.of(model.kernel_source, model.label_codes)
-        elif not len(family.coordinates):
-            known = ExpectedKernels.of(family.stack(np.empty(0)))
+        family, source, codes = KernelFamily.of(model), model.kernel_source, model.label_codes
+        known = None
+        if isinstance(source, DaskStack):
+            if len(codes) != len(source):
+                rule = f"one of each of the {len(source)} objects"
+                raise argument_error("labels", "VB", rule, f"{len(codes)}")
+            known, labels = ExpectedKernels.of_dask(source), source.held(codes)
+        else:
+            labels = [codes[objects] for objects in blocks_of(len(codes))]
+            if not len(family.coordinates):
+                known = ExpectedKernels.of(family.stack(np.empty(0)))
         assert not isinstance(model.upsilon, LearnedScale)
-        return cls(model.label_codes, model.n_classes, model.tau, model.upsilon, family, known)
+        scales = model.tau, model.upsilon
+        return cls(labels, len(codes), model.n_classes, *scales, family, known)
 
     @property
     def rule(self) -> Combination:
@@ -136,7 +145,7 @@ class State:
     of the weights (S,).
     """
 
-    kernels: ExpectedKernels | KernelsOfDask
+    kernels: ExpectedKernels
     utilities: ExpectedUtilities
     W_mean: Array
     W_var: Array
@@ -200,7 +209,7 @@ def update(data: Data, state: State) -> State:
     raises the bound almost as much as full iterations. This is not done with exponents or kernel
     parameters, because W would adapt too closely to their current values.
     """
-    n_objects, n_basis = len(data.labels), state.W_mean.shape[1]
+    n_objects, n_basis = data.n_objects, state.W_mean.shape[1]
     more = 0 if state.psi else inner_steps(len(state.linear), n_objects, n_basis, data.n_classes)
     state, covariances = _update_regressors(data, state, keep=more > 0)
     state = _update_scales(data, state)

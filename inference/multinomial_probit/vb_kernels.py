@@ -6,12 +6,11 @@ their factor (`vb_kernel_parameters`).
 
 One pass over the objects computes all that an iteration needs from the data: the expected utilities
 and their products with the kernels. The rest of an iteration does not depend on the number of
-objects. For kernels in a Dask array, each pass maps sums over the chunks and adds them where they
-are; this process does the algebra of the columns. An iteration moves W (C, M) to each worker, and
-S C M numbers from one of them; the labels have gone to the workers before.
+objects. For kernels in a Dask array, sums are added where the chunks are. An iteration moves W
+(C, M) to each worker, and S C M numbers from one of them; the labels have gone there before.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, NamedTuple, Self
@@ -27,8 +26,8 @@ from ...models.kernels.dask_stack import DaskStack, rows_of
 from ...models.multinomial_probit import Composition, MultinomialProbit
 from ...numerics.kernel_products import KernelProducts
 from ...numerics.probit import log_probability_and_gradient
-from ...numerics.threads import blocks_of, in_blocks
-from ...validation import argument_error
+from ...numerics.threads import blocks_of
+from ..variational.passes import InMemory
 
 type Array = npt.NDArray[np.float64]
 type LogDensity = Callable[[Array], float]
@@ -141,9 +140,6 @@ class Normal:
         return self.mean + z @ self.factor.T, norm.logpdf(z).sum(axis=1) - self._log_root
 
 
-#: log_z, square and products of `ExpectedUtilities`.
-type Sums = tuple[float, float, Array]
-
 # Standard deviation of the coordinates at the start.
 FIRST_SD = 0.1
 # Exponent at the start of a kernel with a starting weight of zero.
@@ -175,63 +171,37 @@ class ExpectedUtilities(NamedTuple):
 class ExpectedKernels:
     """Expectations of kernels (S, N, M) and of their products K_i'K_j."""
 
-    design: Array
+    source: InMemory | DaskStack
     products: KernelProducts
 
     @classmethod
     def of(cls, design: Array) -> Self:
         """Compute the products of known kernels; O(S^2 N M^2)."""
-        return cls(design, KernelProducts.of(design))
+        return cls(InMemory(design), KernelProducts.of(design))
+
+    @classmethod
+    def of_dask(cls, stack: DaskStack) -> Self:
+        """Compute the products of known kernels where their chunks are; O(S^2 N M^2)."""
+        (products,) = stack.total(_products_of_chunk)
+        return cls(stack, KernelProducts(np.triu_indices(stack.shape[0]), products))
 
     def utilities(
-        self, weights: Array, regressors: Array, labels: npt.NDArray[np.integer]
+        self, weights: Array, regressors: Array, labels: Sequence[Any]
     ) -> ExpectedUtilities:
         """Expect utilities y_n ~ N(f_n, I) whose largest is that of class t_n (eqs 7-8).
 
-        f_n = sum_s beta_s W k_sn for weights (S,) and regressors W (C, M). O(S N M C + N C^1.5);
-        threads share the blocks, whose sums are added in the order of the blocks.
+        f_n = sum_s beta_s W k_sn for weights (S,) and regressors W (C, M); `labels` are the parts
+        of the class codes. O(S N M C + N C^1.5).
         """
-        n_obs = self.design.shape[1]
-        mean = np.empty((n_obs, len(regressors)))
-
-        def sums(objects: slice) -> Sums:
-            rows, y = self.design[:, objects], mean[objects]
-            return _sums_of_utilities(rows, weights, regressors, labels[objects], y)
-
-        log_z, square, products = _added(in_blocks(sums, n_obs))
-        return ExpectedUtilities(log_z, square, mean, products)
-
-
-@dataclass(frozen=True)
-class KernelsOfDask:
-    """Known kernels (S, N, M) in a Dask array, and their products; as `ExpectedKernels`.
-
-    `labels` are the class codes of each chunk's objects, where the workers are.
-    """
-
-    stack: DaskStack
-    products: KernelProducts
-    labels: Sequence[Any]
-
-    @classmethod
-    def of(cls, stack: DaskStack, labels: npt.NDArray[np.intp]) -> Self:
-        """Compute the products; O(S^2 N M^2)."""
-        (products,) = stack.total(_products_of_chunk)
-        pairs = np.triu_indices(stack.shape[0])
-        return cls(stack, KernelProducts(pairs, products), stack.held(labels))
-
-    def utilities(
-        self, weights: Array, regressors: Array, labels: npt.NDArray[np.integer]
-    ) -> ExpectedUtilities:
-        """Expect the utilities of all objects, whose labels the workers have."""
-        if len(labels) != len(self.stack):
-            raise argument_error(
-                "labels", "VB", f"one of each of the {len(self.stack)} objects", f"{len(labels)}"
-            )
-        log_z, square, products = self.stack.total(
-            _utilities_of_chunk, weights, regressors, by_object=[self.labels]
+        if isinstance(self.source, DaskStack):
+            mean, means = np.empty((0, len(regressors))), [None] * len(labels)
+        else:
+            mean = np.empty((self.source.design.shape[1], len(regressors)))
+            means = self.source.parts(mean)
+        log_z, square, products = self.source.total(
+            _sums_of_utilities, weights, regressors, by_object=[labels, means]
         )
-        return ExpectedUtilities(log_z, square, np.empty((0, len(regressors))), products)
+        return ExpectedUtilities(log_z, square, mean, products)
 
 
 @dataclass(frozen=True)
@@ -271,13 +241,14 @@ class KernelFamily:
     def expected(self, factor: Normal) -> ExpectedKernels:
         """Take expectations under a factor; O(S^2 N M^2) and one stack of kernels per node."""
         points, weights = factor.expectation
-        first = ExpectedKernels.of(self.stack(points[0]))
-        design, products = weights[0] * first.design, weights[0] * first.products.products
+        first = self.stack(points[0])
+        known = KernelProducts.of(first)
+        design, products = weights[0] * first, weights[0] * known.products
         for psi, weight in zip(points[1:], weights[1:], strict=True):
             stack = self.stack(psi)
             design += weight * stack
             products += weight * KernelProducts.of(stack).products
-        return ExpectedKernels(design, replace(first.products, products=products))
+        return ExpectedKernels(InMemory(design), replace(known, products=products))
 
     def log_likelihood(
         self, target: Array, mean: Array, second_moment: Array, moment: Array
@@ -308,38 +279,21 @@ def _products_of_chunk(chunk: npt.NDArray[np.floating]) -> tuple[Array]:
     return (total,)
 
 
-def _utilities_of_chunk(
+def _sums_of_utilities(
     chunk: npt.NDArray[np.floating],
     labels: npt.NDArray[np.integer],
+    mean: Array | None,
     weights: Array,
     regressors: Array,
-) -> Sums:
-    def sums(objects: slice) -> Sums:
-        rows = np.asarray(chunk[:, objects], dtype=float)
-        return _sums_of_utilities(rows, weights, regressors, labels[objects])
-
-    return _added(map(sums, blocks_of(len(labels))))
-
-
-def _sums_of_utilities(
-    kernels: Array,
-    weights: Array,
-    regressors: Array,
-    labels: npt.NDArray[np.integer],
-    mean: Array | None = None,
-) -> Sums:
-    """Sum over some objects, whose E[y] is written to `mean`; O(S n M C + n C^1.5)."""
-    f = np.tensordot(weights, kernels @ regressors.T, axes=1)
-    log_p, gradient = log_probability_and_gradient(f, labels)
-    y = np.add(f, gradient, out=mean)
-    return float(log_p.sum()), float(np.vdot(f, f)), y.T @ kernels
-
-
-def _added(parts: Iterable[Sums]) -> Sums:
-    """Sum over blocks, in their order."""
-    log_z, square, products = next(iterator := iter(parts))
-    for log_p, squares, product in iterator:
-        log_z += log_p
-        square += squares
-        products += product
+) -> tuple[float, float, Array]:
+    """log_z, square and products of `ExpectedUtilities`; writes E[y] to `mean`, if it is given."""
+    log_z, square, products = 0.0, 0.0, np.zeros(())
+    for objects in blocks_of(len(labels)):
+        kernels = np.asarray(chunk[:, objects], dtype=float)
+        f = np.tensordot(weights, kernels @ regressors.T, axes=1)
+        log_p, gradient = log_probability_and_gradient(f, labels[objects])
+        y = np.add(f, gradient, out=None if mean is None else mean[objects])
+        log_z += float(log_p.sum())
+        square += float(np.vdot(f, f))
+        products = products + y.T @ kernels
     return log_z, square, products

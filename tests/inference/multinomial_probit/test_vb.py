@@ -353,6 +353,5 @@ def test_an_iteration_forms_no_matrix_of_the_size_of_the_design():
 
     assert peak(lambda: updates.update(data, state)) < 0.6 * of_one_kernel
     # A composite kernel would be seen.
-    assert (
-        peak(lambda: np.tensordot(state.weights.mean, state.kernels.design, axes=1)) > of_one_kernel
-    )
+    beta, design = state.weights.mean, state.kernels.source.design
+    assert peak(lambda: np.tensordot(beta, design, axes=1)) > of_one_kernel
