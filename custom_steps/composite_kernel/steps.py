@@ -57,8 +57,7 @@ from ..moves.selection import update_selection
 class State(NamedTuple):
     """Position of the chain: alpha, phi (M,); beta, varphi (K,); gamma, 1 in classification.
 
-    With several outputs alpha is (P, M), and gamma may be (P,). Varsigma counts only if learned. A
-    selection beta is integer. A collapsed sweep of the regression model does not read alpha.
+    With several outputs alpha is (P, M), and gamma may be (P,). Varsigma counts only if learned.
     """
 
     alpha: np.ndarray
@@ -168,8 +167,8 @@ def conditional(
 ) -> Conditional:
     """Conditional distribution of alpha (M,), or (M, P), factorised in the smaller dimension.
 
-    Cost O(K^2 M^2 + M^3) with one precision for all objects and stored products of the kernels;
-    else O(K N M + L^2 max(N, M) + L^3) with L = min(N, M). The cubes count for each of the terms.
+    O(K^2 M^2 + M^3) with one precision for all objects and stored products; else O(K N M + L^2
+    max(N, M) + L^3) with L = min(N, M). The cubes count for each of the terms.
     """
     composite = design.composite(beta)
     if design.products is not None and all(np.ndim(each.w) == 0 for each in terms):
@@ -221,13 +220,10 @@ def sweep(
 
     The order matters. The auxiliary variables depend on alpha and come first. Then the kernels'
     weights may move with alpha integrated out: until alpha is redrawn, no draw may depend on its
-    old value. With proposals in `tuning`, beta moves by Metropolis given alpha, as the paper
-    sketches, and varphi given beta. Without, beta and varphi move by elliptical slice sampling with
-    alpha integrated out, and selections by draws from their conditional, `block` kernels jointly.
-    Varsigma moves with phi.
-
-    Source: girolami2005, sections 3 and 4. Cost: one factorisation, see `conditional`, and about
-    three more per move when collapsed.
+    old value. With proposals in `tuning`, beta moves by Metropolis given alpha, and varphi given
+    beta. Without, they move by elliptical slice sampling, and selections by draws from their
+    conditional, `block` kernels jointly; each move costs about three factorisations. Varsigma moves
+    with phi.
     """
     alpha, phi, beta, varphi, gamma, varsigma = state
     rate = prior.varsigma
@@ -313,7 +309,6 @@ class CompositeKernelGibbs(GibbsBlock):
 
     name = "composite_kernel_gibbs"
     declarations = (CompositeKernelRegression, CompositeKernelClassification)
-    shown: ClassVar[Mapping[str, str]] = {"evaluations": "Evaluations"}
     stats_dtypes_shapes: ClassVar[dict[str, Any]] = {
         "beta_accept": (np.float64, []),
         "varphi_accept": (np.float64, []),

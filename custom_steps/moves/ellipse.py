@@ -73,8 +73,8 @@ def slice_on_ellipse(
 ) -> tuple[np.ndarray, float, int]:
     """Move independent standard normals (n,), whose log likelihood is `current`.
 
-    Returns the new point, `z` itself if rounding of the likelihood leaves an empty slice, its log
-    likelihood, and the number of evaluations, about three.
+    Returns the new point (`z` itself if rounding leaves an empty slice), its log likelihood, and
+    the number of evaluations, about three.
     """
     other = rng.standard_normal(len(z))
     level = current - rng.standard_exponential()
@@ -102,11 +102,10 @@ def update_simplex(
 ) -> tuple[np.ndarray, np.ndarray, int]:
     """Move beta (K,) given varphi, or both, by elliptical slice sampling; count the evaluations.
 
-    First the sum of the g, which is independent of beta and of the data, is redrawn from its prior
-    Gamma(sum varphi, 1). `concentrations` are the shape tau and the rate nu of their prior; without
-    them varphi is not moved. About three evaluations of the likelihood per move. Weights below
-    1e-300 are outside the support. FloatingPointError if the log-likelihood of the given weights is
-    not finite, and if they are so far out in the tails of their prior that its quantiles underflow.
+    The sum of the g, independent of beta and of the data, is first redrawn from Gamma(sum varphi,
+    1). `concentrations` are shape tau and rate nu of the prior of varphi; without them it is kept.
+    Weights below 1e-300 are outside the support. FloatingPointError for weights so far out in the
+    tails of their prior that its quantiles underflow.
     """
     k = len(beta)
     log_g = np.log(np.maximum(beta, SMALLEST)) + log_gamma_draw(varphi.sum(), rng)
@@ -149,8 +148,7 @@ def draw_rate(
 ) -> float:
     """Redraw the rate given the precisions, by a Metropolis-Hastings move; O(M).
 
-    The precisions alone would give Gamma(M shape, rate sum_m phi_m), which is the proposal; the
-    prior of the logarithm decides.
+    The proposal is Gamma(M shape, rate sum_m phi_m); the prior of the logarithm decides.
     """
     proposal = rng.standard_gamma(precisions.size * shape) / precisions.sum()
     rise = prior.log_density(np.log(proposal))[0] - prior.log_density(np.log(rate))[0]
@@ -166,9 +164,8 @@ def move_rate(
 ) -> tuple[float, np.ndarray, int]:
     """Move the rate and the precisions (M,) together, with rate times precisions kept.
 
-    These products have the law Gamma(shape, 1) whatever the rate is, and log rate is normal:
-    `slice_on_ellipse` applies. The likelihood is that of the precisions. Also returns the number of
-    its evaluations, about four.
+    These products have the law Gamma(shape, 1) whatever the rate is, and log rate is normal. The
+    likelihood is that of the precisions. Also counts its evaluations, about four.
     """
     products, centre = rate * precisions, np.log(prior.median)
 

@@ -48,17 +48,16 @@ from ..moves.metropolis import (
     weights_likelihood,
 )
 from ..moves.selection import update_selection
-from .conditionals import draw_regressors, draw_shift, draw_variances, log_evidence
-from .cone import sample_cone
+from .conditionals import draw_regressors, draw_shift, draw_variances, log_evidence, sample_cone
 
 type Values = dict[str, np.ndarray]
 
 
 class Moves(NamedTuple):
-    """Numbers of moves in a sweep.
+    """Numbers of moves in a sweep: of Metropolis given Y and W, and with W integrated out.
 
-    Metropolis moves given Y and W are cheap; those with W integrated out cost C Cholesky
-    factorisations each. `block` kernels of a binary selection are redrawn jointly; 0 for none.
+    The latter cost C Cholesky factorisations each. `block` kernels of a selection are redrawn
+    jointly; 0 for none.
     """
 
     given_regressors: int = 5
@@ -124,9 +123,8 @@ def sweep(
 ) -> tuple[Values, Info]:
     """Redraw W, zeta and the variables of the composite kernel once; the posterior is invariant.
 
-    tau and upsilon are shape and rate of 1/zeta. Weights or concentrations of `Mean` without a
-    proposal in `tuning` are kept. Source: damoulas2009, appendix A. Cost: that of the moves, and
-    one composite kernel, K'K and C Cholesky factorisations of size M.
+    tau and upsilon are shape and rate of 1/zeta. Variables without a proposal in `tuning` are kept.
+    O(N M^2), and C Cholesky factorisations of size M, besides the moves.
     """
     new = {name: np.asarray(value) for name, value in values.items()}
     y = sample_cone(composition.composite(new) @ new["W"].T, labels, rng)
@@ -153,9 +151,8 @@ def sweep(
 class Task(NamedTuple):
     """State of a sweep that its moves share, and in which they replace entries of `new`.
 
-    `new` has the free variables of the model by name, and `y` the utilities of the sweep. Moves
-    given the regressors target -|y - K W'|^2 / 2 plus the log prior, with K the composite kernel
-    `composition.composite(new)`.
+    `new` has the free variables of the model by name, and `y` the utilities. Moves given the
+    regressors target -|y - K W'|^2 / 2 plus the log prior, for K `composition.composite(new)`.
     """
 
     new: Values
@@ -339,10 +336,6 @@ class AlbertChib(GibbsBlock):
 
     name = "albert_chib"
     declarations = (MultinomialProbit,)
-    shown: ClassVar[Mapping[str, str]] = {
-        "beta_accept": "Weights accepted",
-        "marginal_accept": "Kernels accepted",
-    }
     stats_dtypes_shapes: ClassVar[dict[str, Any]] = {
         "beta_accept": (np.float64, []),
         "rho_accept": (np.float64, []),

@@ -224,9 +224,8 @@ def marginal_sweep(
 ) -> tuple[Values, Info]:
     """Redraw W, zeta, a learned upsilon and, if they move, the variables of the composite kernel.
 
-    The order matters: zeta and the hyperparameters must be redrawn right after the moves. Step and
-    length are those of `hamiltonian_move`; a move of a selection changes the kernels in `stages`
-    parts.
+    zeta and the hyperparameters must be redrawn right after the moves. Step and length are those of
+    `hamiltonian_move`; a move of a selection changes the kernels in `stages` parts.
     """
     start = target.position(values, rng)
     move = hamiltonian_move(target.given(values), start, target.scale, step, length, rng)
@@ -269,8 +268,7 @@ class Selected(NamedTuple):
 def _proposal(beta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Add or remove a kernel or, half the time, exchange two; symmetric.
 
-    Where no two kernels can be exchanged, the proposal is then the selection itself. Other moves in
-    its place would make the proposal asymmetric.
+    Where no two can be exchanged, other moves in place of it would make the proposal asymmetric.
     """
     new = beta.copy()
     if rng.random() < 0.5:
@@ -352,10 +350,6 @@ class MarginalProbit(GibbsBlock):
 
     name = "marginal_probit"
     declarations = (MultinomialProbit,)
-    shown: ClassVar[Mapping[str, str]] = {
-        "hmc_accept": "Accepted",
-        "hmc_evaluations": "Evaluations",
-    }
     stats_dtypes_shapes: ClassVar[dict[str, Any]] = {
         "hmc_accept": (np.float64, []),
         "hmc_evaluations": (np.int64, []),

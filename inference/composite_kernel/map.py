@@ -113,8 +113,7 @@ class _Logit:
 class _State:
     """A point, its responses, and the share of the weights' step that is tried.
 
-    The objective is the log density with phi on its log scale; `gain` is the increase that the last
-    iteration expected, in nats.
+    `gain` is the increase, in nats, that the last iteration expected.
     """
 
     alpha: Array
@@ -220,10 +219,9 @@ def not_regression(model: CompositeKernelRegression) -> str | None:
 
 
 def maximize_on_simplex(linear: Array, quadratic: Array, near: Array) -> Array:
-    """Maximise b'beta - beta'A beta / 2 over beta >= 0, sum beta = 1.
+    """Maximise b'beta - beta'A beta / 2 over beta >= 0, sum beta = 1; O(K^3).
 
-    A (K, K) may be singular, as redundant kernels make it: the primal-dual interior-point method
-    has proximal terms; about 10 to 20 iterations of O(K^3). `near` is a point of the simplex,
+    A (K, K) may be singular, as redundant kernels make it. `near` is a point of the simplex,
     returned if the solver finds no better one. Vanishing weights are exactly zero.
     """
     import piqp
@@ -264,8 +262,6 @@ def find_composite_kernel_mode(
 
     `MAP` explains the settings. `log_density` is that of the declared variables, without the sum of
     log phi; `climbs` have it. The attribute ``expected_gain`` is what another iteration would gain.
-    When interrupted: the output so far, unconverged. FloatingPointError when no start has a finite
-    density.
     """
     design = model.design
     if isinstance(model, CompositeKernelClassification):

@@ -238,11 +238,8 @@ def fit_composite_kernel(
     """Fit Q by coordinate ascent from several starts; `VB` explains the settings.
 
     Parameters are those of the best start; ``beta_mean_of_start`` (start, kernel) holds the last
-    weights of every start. Outputs that share nothing have a best start each, and the bound is the
-    sum of theirs. When interrupted: the output so far, unconverged. Raises ValueError for priors
-    DirichletWeights(tau, nu) beyond the integrals over the concentrations, FloatingPointError when
-    no start has a finite bound, and LinAlgError when the kernels' scale makes a covariance
-    numerically singular.
+    weights of every start. Outputs that share nothing have a fit each. LinAlgError when the
+    kernels' scale makes a covariance numerically singular.
     """
     n_functions, n_kernels = len(model.coords["function"]), len(model.coords["kernel"])
     classes = isinstance(model, CompositeKernelClassification)

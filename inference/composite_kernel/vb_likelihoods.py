@@ -37,19 +37,12 @@ LEAST_XI = 1e-8
 
 
 class Regressors(NamedTuple):
-    """The factor Q(alpha), and moments of f that later steps need.
+    """The factor Q(alpha) of P outputs, and moments of f_k = K_k alpha that later steps need.
 
-    Attributes
-    ----------
-    mean, var : array (P, M)
-        For P outputs.
-    log_det : float
-        Log determinant of the covariance, summed over the outputs.
-    linear : array (G, K) or (K,)
-        Sum over the objects of E[f_k] times t, or t - 1/2; f_k = K_k alpha. In regression, summed
-        over the outputs of each of G noise precisions.
-    second : array (G, K, K) or (pairs of kernels, N)
-        E[f_i f_j], summed over the objects, and outputs as above, or by object.
+    `mean` and `var` are (P, M); `log_det` is the log determinant of the covariance, summed over the
+    outputs. `linear` (G, K) or (K,) has the sums over the objects of E[f_k] times t, or t - 1/2,
+    and `second` E[f_i f_j]: (G, K, K) summed over the objects and the outputs of each of G noise
+    precisions, or (pairs of kernels, N).
     """
 
     mean: Array
@@ -125,10 +118,9 @@ class Gaussian:
     """t_n ~ N(f_n, 1 / gamma): girolami2005, section 4.1, for each of P outputs.
 
     `projections` (P, K, M) are the targets' products with the kernels, `squares` (P,) those with
-    themselves, and `prior` is that of gamma. `outputs` has the number of outputs of each noise
-    precision; with `own_noise` it is one, and Q(gamma) has one variable per output. An iteration
-    costs a Cholesky inverse of order M and O(K^2 M^2) for each noise precision, and
-    O(P (K M + M^2)).
+    themselves. `outputs` has the number of outputs of each noise precision; with `own_noise` it is
+    one, and Q(gamma) has one variable per output. An iteration costs a Cholesky inverse of order M
+    and O(K^2 M^2) for each noise precision, and O(P (K M + M^2)).
     """
 
     products: KernelProducts

@@ -166,10 +166,9 @@ def sample_diagonal_completion(model: DiagonalWishartCompletion, run: Run) -> Ex
 
 
 def tails(model: DiagonalWishartCompletion) -> dict[str, float | Array]:
-    """Powers p from which on E|x|^p is infinite, by variable.
+    """Powers p from which on E|x|^p is infinite: for delta, the inverse-gamma shapes.
 
-    For delta these are the inverse-gamma shapes. An entry of W scales as the root of the product of
-    its two delta, which are independent given lambda.
+    An entry of W scales as the root of the product of its two delta, independent given lambda.
     """
     eta, n1, n2 = model.eta, model.n_train, model.n_test
     return {

@@ -130,9 +130,8 @@ def posterior_moments(given: CompletionParameters, spectrum: Spectrum) -> dict[s
 def tails(given: CompletionParameters) -> dict[str, float | Array]:
     """Powers p from which on E|x|^p is infinite, by variable.
 
-    An entry of S ~ IW(df, Psi), n by n, has the tails of 1/chi2 with df - n + 1 degrees of freedom,
-    and so does an entry of a Wishart matrix of scale S. Normal matrices of row covariance S, such
-    as B and K21, have the tails of its root.
+    An entry of S ~ IW(df, Psi), n by n, and of a Wishart matrix of scale S, has the tails of 1/chi2
+    with df - n + 1 degrees of freedom; normal matrices of row covariance S have those of its root.
     """
     freedom = given.eta - given.n_test + 1
     scale, root = freedom / 2, freedom

@@ -192,9 +192,8 @@ def start(data: Data, beta: Array) -> State:
 class Covariances(NamedTuple):
     """Covariances of q(W) in one iteration.
 
-    `total` (M, M) is their sum over the classes, folded onto a triangle: later steps need only
-    inner products of it with symmetric matrices. `log_det` is the sum of their log determinants.
-    `each` has the lower triangles by class if W is updated again; else none.
+    `total` (M, M) is their sum over the classes, folded onto a triangle; `log_det` the sum of their
+    log determinants. `each` has the lower triangles by class if W is updated again; else none.
     """
 
     total: Array
@@ -205,9 +204,9 @@ class Covariances(NamedTuple):
 def update(data: Data, state: State) -> State:
     """One iteration of Algorithm 1, and the bound (eq 5).
 
-    If the covariances of W are expensive, all other factors are updated a few times more, which
-    raises the bound almost as much as full iterations. This is not done with exponents or kernel
-    parameters, because W would adapt too closely to their current values.
+    If the covariances of W are expensive, all other factors are updated a few times more. This is
+    not done with exponents or kernel parameters, because W would adapt too closely to their current
+    values.
     """
     n_objects, n_basis = data.n_objects, state.W_mean.shape[1]
     more = 0 if state.psi else inner_steps(len(state.linear), n_objects, n_basis, data.n_classes)
@@ -284,9 +283,8 @@ def ascend(
 ) -> Array:
     """Raise sum_c m_c't_c - m_c'(G + D_c) m_c / 2 by one step in the means m (C, M); O(C M^2).
 
-    The direction is the gradient times a covariance (M, M), of which only the lower triangle is
-    read, and the length is the best one for each class. The step reaches the maximum if the
-    covariance is the inverse of G + D_c. `precision` (C, M) are the diagonals of D_c.
+    The direction is the gradient times a covariance, of which only the lower triangle is read, and
+    the length is the best one for each class. `precision` (C, M) are the diagonals of D_c.
     """
     gradient = target - mean @ gram - precision * mean
     pairs = zip(inverses, gradient, strict=True)
@@ -384,9 +382,7 @@ def fit_multinomial_probit(
 ) -> VariationalOutput:
     """Fit q by coordinate ascent from several starts; `VB` explains the settings.
 
-    When interrupted: the output so far, unconverged. Raises ValueError for priors Mean(mu, lam)
-    beyond the integrals over the concentrations, FloatingPointError when no start has a finite
-    objective, and LinAlgError when the kernels' scale makes a covariance numerically singular.
+    LinAlgError when the kernels' scale makes a covariance numerically singular.
     """
     model.check_stand_ins()
     contrasts = len(model.coords["obs"]) * max(model.n_classes - 1, 2)

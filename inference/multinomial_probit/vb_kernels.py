@@ -147,18 +147,10 @@ LEAST_EXPONENT = 0.05
 
 
 class ExpectedUtilities(NamedTuple):
-    """Sums over the objects that an iteration needs, and E[y].
+    """E[y] (N, C) as `mean`, of no objects for a Dask array, and what an iteration needs of them.
 
-    Attributes
-    ----------
-    log_z : float
-        sum_n log P(t_n | f_n).
-    square : float
-        sum_nc f_nc^2.
-    mean : array of shape (N, C)
-        E[y_nc]; of no objects for kernels in a Dask array.
-    products : array of shape (S, C, M)
-        E[Y]'K_s.
+    `log_z` is sum_n log P(t_n | f_n), `square` sum_nc f_nc^2, and `products` (S, C, M) are
+    E[Y]'K_s.
     """
 
     log_z: float

@@ -49,15 +49,9 @@ class Completion(NamedTuple):
 class Evaluation(NamedTuple):
     """Objective and gradient at M = LL', from one E-step.
 
-    Attributes
-    ----------
-    factor : array (l, l)
-        L, lower triangular, in Fortran order.
-    target : array (l, l)
-        N, the result of the M-step.
-    residual : array (l, l)
-        L^-1 (N - M) L^-T: the natural gradient of -J, up to (lambda + W) / 2, in the frame of L.
-    objective : float
+    `factor` is L, lower triangular, in Fortran order; `target` N, the result of the M-step;
+    `residual` L^-1 (N - M) L^-T, the natural gradient of -J up to (lambda + W) / 2, in the frame of
+    L.
     """
 
     factor: Array
@@ -78,9 +72,8 @@ class _Visible:
     def expectation(self, M: Array) -> Completion:
         """E-step, eqs (18)-(20). O(n^3 / 3 + 4 n^2 m + 2 n m^2).
 
-        With M_vv = C C', Q_vv = R R', H = C^-1 M_vh, B = C'^-1 H = M_vv^-1 M_vh and G = R'B, the
-        missing blocks are Q_vh = R G = Q_vv M_vv^-1 M_vh, eq (19), and Q_hh = M_hh - H'H + G'G,
-        eq (20). The paper's appendix writes the same in blocks of M^-1: eqs (27)-(29).
+        With M_vv = C C', Q_vv = R R', H = C^-1 M_vh, B = C'^-1 H and G = R'B: Q_vh = R G, eq (19),
+        and Q_hh = M_hh - H'H + G'G, eq (20); eqs (27)-(29) are the same in blocks of M^-1.
         """
         visible, hidden = self.kernel.visible, self.kernel.hidden
         C = cholesky_factor(M[visible].take(visible, axis=1))
@@ -118,17 +111,9 @@ class _Visible:
 
 @dataclass(frozen=True)
 class MutualObjective:
-    """J of a problem as a function of M.
+    """J as a function of M: `n` is the number of objects l, and `total` is W.
 
-    Attributes
-    ----------
-    parts : tuple of _Visible
-        Kernels with visible objects; the others do not enter J.
-    lam : float
-    n : int
-        Number of objects l.
-    total : float
-        W.
+    Kernels without visible objects do not enter J, and are not among the `parts`.
     """
 
     parts: tuple[_Visible, ...]
@@ -206,9 +191,8 @@ LONGEST = 4.0
 class Minimum(NamedTuple):
     """Final point of the search, and the values of J (iteration,).
 
-    `gradient` is its norm in units of lambda's curvature. `lost` says that the search ended because
-    an EM step raised J without lowering the gradient, or gave a matrix that is singular to
-    rounding.
+    `gradient` is its norm in units of lambda's curvature. `lost` says that an EM step raised J
+    without lowering the gradient, or gave a matrix that is singular to rounding.
     """
 
     last: Evaluation
@@ -229,9 +213,8 @@ def fit_mutual_kernel_completion(
 ) -> PointOutput:
     """Minimise J over M and the missing entries; `EM` explains the settings.
 
-    The output has M, the completed kernels in the units given and their traces, and log_det_M. The
-    objective is -J without the terms ln|Q_vv|, with nu divided by its mean. An iteration costs one
-    Cholesky factorisation of M_vv per kernel, O(K l^3).
+    The point has M, the completed kernels in the units given and their traces, and log_det_M. The
+    objective is -J without the terms ln|Q_vv|, with nu divided by its mean. O(K l^3) per iteration.
     """
     owner = "EM on MutualKernelCompletion"
     problem = model.problem

@@ -68,9 +68,9 @@ def regressors_bound(
 ) -> float:
     """E[log p(w | precision) + log p(precision)] plus the entropies of both factors.
 
-    For w ~ N(0, 1 / precision), precision ~ Gamma(shape, rate), when the precisions' factor
-    Gamma(shape + 1/2, posterior_rate) was updated after that of w, with log determinant `log_det`.
-    If each precision is that of several w (`sharing`), the factor's shape is shape + sharing / 2.
+    For w ~ N(0, 1 / precision), precision ~ Gamma(shape, rate), when the precisions' factor was
+    updated after that of w. If each precision is that of several w (`sharing`), its shape is shape
+    + sharing / 2.
     """
     posterior_shape = shape + 0.5 * sharing
     constant = 0.5 * sharing + shape * np.log(rate) - gammaln(shape) + gammaln(posterior_shape)
@@ -158,9 +158,9 @@ def binary_factor(
 ) -> BinaryFactor:
     """Compute Q(beta) exactly by enumeration of its 2^S states, in O(2^S S^2).
 
-    It is proportional to exp(b'beta - beta'A beta / 2) prod_s p_s^beta_s (1 - p_s)^(1 - beta_s)
-    for the `prior` p, `linear` b and `quadratic` A (Damoulas & Girolami 2009, section 3.1; their
-    appendix B does not derive it). Without `empty`, the selection of no kernel is no state.
+    It is proportional to exp(b'beta - beta'A beta / 2) prod_s p_s^beta_s (1 - p_s)^(1 - beta_s) for
+    the `prior` p, `linear` b and `quadratic` A. Without `empty`, the selection of no kernel is no
+    state.
     """
     states = _selections(len(prior))
     log_prior = states @ np.log(prior) + (1 - states) @ np.log1p(-prior)
