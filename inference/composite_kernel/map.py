@@ -45,6 +45,7 @@ from ...validation import Count, Positive
 from ..engine.engine import Run
 from ..engine.outputs import PointOutput
 from ..variational.ascent import multistart_ascent
+from .vb_likelihoods import jaakkola_precision
 
 type Array = npt.NDArray[np.float64]
 
@@ -100,9 +101,7 @@ class _Logit:
 
     def quadratic(self, f: Array) -> tuple[Array, Array]:
         """W and l of Jaakkola's bound."""
-        # tanh(xi / 2) / (2 xi) is 1/4 to rounding below this xi.
-        xi = np.maximum(np.abs(f), 1e-8)
-        return np.tanh(xi / 2) / (2 * xi), self.labels - 0.5
+        return jaakkola_precision(np.abs(f)), self.labels - 0.5
 
     def values(self, f: Array) -> dict[str, Array]:
         """No parameters."""

@@ -48,6 +48,7 @@ from ...models.combinations.sums import Binary, DirichletWeights, FixedWeights
 from ...models.composite_kernel import CompositeKernelClassification, CompositeKernelRegression
 from ...models.kernels.dask_stack import DaskStack
 from ...models.learned_scale import LearnedScale
+from ...numerics.kernel_products import KernelProducts
 from ...validation import Count, Positive, PositiveOrInf
 from ..engine.engine import Run
 from ..engine.outputs import VariationalOutput
@@ -60,7 +61,13 @@ from ..variational.ascent import (
 from ..variational.concentration import check_prior
 from ..variational.factors import Gamma, as_dataset, regressors_bound, sample_regressors, why_not
 from ..variational.weights import Weights
-from .vb_likelihoods import Bernoulli, Gaussian, Regressors
+from .vb_likelihoods import (
+    Bernoulli,
+    Gaussian,
+    Regressors,
+    products_with_targets,
+    sums_of_dask,
+)
 
 type Array = npt.NDArray[np.float64]
 type CompositeKernelModel = CompositeKernelRegression | CompositeKernelClassification
@@ -86,15 +93,15 @@ class Data:
 class State:
     """All factors after an iteration, and the bound.
 
-    `noise` is a `NoisePrecision`, or `Tangents` in classification. `made_of` holds the inputs of
+    `noise` are the rates of Q(gamma), or points xi in classification. `made_of` holds the inputs of
     Q(alpha): noise, E[phi] and E[beta beta'].
     """
 
     alpha: Regressors
-    made_of: tuple[Any, Array, Array]
+    made_of: tuple[Array, Array, Array]
     phi: Gamma
     weights: Weights
-    noise: Any
+    noise: Array
     objective: float
 
 
@@ -162,16 +169,16 @@ def _bound(data: Data, state: State) -> float:
 
 
 def _coordinates(state: State) -> Array:
-    noise = state.noise.coordinates
-    return np.concatenate([noise, np.log(state.phi.rate), state.weights.coordinates])
+    logs = np.log(state.noise), np.log(state.phi.rate)
+    return np.concatenate([*logs, state.weights.coordinates])
 
 
 def _at_coordinates(state: State, values: Array) -> State:
-    sizes = [len(state.noise.coordinates), np.size(state.phi.rate)]
+    sizes = [len(state.noise), np.size(state.phi.rate)]
     noise, phi, weights = np.split(values, np.cumsum(sizes))
     return replace(
         state,
-        noise=state.noise.at(noise),
+        noise=np.exp(noise),
         phi=replace(state.phi, rate=np.exp(phi)),
         weights=state.weights.at(weights),
     )
@@ -217,13 +224,16 @@ def _likelihoods(model: CompositeKernelModel) -> Sequence[Gaussian | Bernoulli]:
             return [Bernoulli.of_dask(model, source)]
         return [Bernoulli.of(model.design, model.label_codes)]
     prior, targets = Gamma(model.rho, model.varrho), model.target_values
-    shared_noise = model.shared != "weights" or not model.several
     if isinstance(source, DaskStack):
-        return [Gaussian.of_dask(model, source, prior, shared_noise)]
-    if not model.apart:
-        return [Gaussian.of(model.design, targets, prior, shared_noise)]
-    first = Gaussian.of(model.design, targets[:, 0], prior)
-    return [first, *(first.with_targets(model.design, column) for column in targets.T[1:])]
+        products, projections = sums_of_dask(source, model.functions, targets)
+    else:
+        products = KernelProducts.of(model.design)
+        projections = products_with_targets(model.design, np.atleast_2d(targets.T))
+    if model.apart:
+        each = zip(projections, targets.T, strict=True)
+        return [Gaussian.of(products, own[None], column, prior) for own, column in each]
+    shared_noise = model.shared != "weights" or not model.several
+    return [Gaussian.of(products, projections, targets, prior, shared_noise)]
 
 
 def fit_composite_kernel(
@@ -337,7 +347,7 @@ class Approximation:
             "alpha_sd": (of_alpha, self._by_output(np.sqrt(state.alpha.var))),
             "phi_shape": ((), state.phi.shape),
             "phi_rate": (function, np.asarray(state.phi.rate)),
-            **state.noise.parameters,
+            **self.data.likelihood.parameters(state.noise),
         }
         return as_dataset(variables | state.weights.parameters("varphi"), model)
 
@@ -349,7 +359,7 @@ class Approximation:
         state = self.state
         out: dict[str, Array] = {}
         log_q = np.zeros(draws)
-        for name, gamma in {**state.noise.factors, "phi": state.phi}.items():
+        for name, gamma in (self.data.likelihood.factors(state.noise) | {"phi": state.phi}).items():
             out[name], log_density = gamma.sample(draws, rng)
             log_q += log_density
         of_weights, log_density = state.weights.sample("varphi", draws, rng)
