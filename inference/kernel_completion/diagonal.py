@@ -34,8 +34,6 @@ from ..engine.outputs import ExactOutput, Moments, VariationalOutput
 
 type Array = npt.NDArray[np.float64]
 
-# Size of the largest array (points, n1) in one evaluation of the density.
-BLOCK = 1 << 18
 NODES = 1025
 # The range ends where the log density has fallen by this much, a neglected mass of about 1e-18.
 DEPTH = 42.0
@@ -49,17 +47,11 @@ class LogLambda:
 
     def log_density(self, x: Array) -> tuple[Array, Array]:
         """Unnormalised log density and its derivative at points x (n,)."""
-        model, half = self.model, self.model.w / 2
         power, each = self._powers
-        size = max(1, BLOCK // len(half))
-        lam = np.exp(x)
-        logs, shares = np.empty_like(lam), np.empty_like(lam)
-        for block in (slice(start, start + size) for start in range(0, len(x), size)):
-            shifted = lam[block, None] + half
-            logs[block] = np.log(shifted).sum(axis=1)
-            shares[block] = (lam[block, None] / shifted).sum(axis=1)
-        value = power * x - model.tau * lam - each * logs
-        return value, power - model.tau * lam - each * shares
+        tau, lam = self.model.tau, np.exp(x)
+        shifted = lam[:, None] + self.model.w / 2
+        value = power * x - tau * lam - each * np.log(shifted).sum(axis=1)
+        return value, power - tau * lam - each * (lam[:, None] / shifted).sum(axis=1)
 
     @property
     def _powers(self) -> tuple[float, float]:

@@ -178,6 +178,8 @@ def cholesky_factor(matrix: Array) -> Array:
     return factor
 
 
+#: The last steps, their changes of the gradient in the moving frame, and inverse curvatures.
+type History = deque[tuple[Array, Array, float]]
 type Report = Callable[[float, float], None]
 
 # Least share of the decrease predicted by the gradient that a step must achieve.
@@ -198,7 +200,6 @@ class Minimum(NamedTuple):
     last: Evaluation
     objective: Array
     gradient: float
-    evaluations: int
     lost: bool
 
 
@@ -239,16 +240,9 @@ def fit_mutual_kernel_completion(
     )
     if found.lost:
         note += (
-            " The next EM step would raise J without lowering the gradient, or make M "
-            "singular, because of rounding."
+            " The next EM step would raise J without lowering the gradient, or make M singular, "
+            f"because of rounding at lam={problem.lam:g}. Increase lam or tolerance, or the jitter of kernels of low rank."
         )
-        if all(part.triangular for part in objective.parts):
-            note += " Increase tolerance or lam."
-        else:
-            note += (
-                f" Some kernels have low rank, so that M may be nearly singular at "
-                f"lam={problem.lam:g}. Increase lam or jitter."
-            )
     return PointOutput(values, [-found.objective], "no", note)
 
 
@@ -270,60 +264,43 @@ def minimize(
     # Rounding error of J for well-conditioned M. It grows with the condition number as lambda
     # shrinks; the gradient is more accurate.
     slack = 1e-14 * (objective.lam + objective.total) * objective.n
-    history = _History(memory)
-    values, evaluations, lost = [now.objective], 1, False
+    history: History = deque(maxlen=memory)
+    values, lost = [now.objective], False
     with suppress(KeyboardInterrupt):
         while (gradient := unit * float(np.linalg.norm(now.residual))) > tolerance:
             report(now.objective, gradient)
             if len(values) == max_iterations:
                 break
-            step, new, tried = _quasi_newton(objective, now, history, slack)
-            evaluations += tried
+            step, new = _quasi_newton(objective, now, history, slack)
             if new is None:
                 history.clear()
                 step = now.residual
                 new = _em_step(objective, now)
-                evaluations += 1
                 if new is None or _rose(now, new, slack):
                     lost = True
                     break
-            history.add(step, now.residual - new.residual)
+            change = now.residual - new.residual
+            curvature = float(np.vdot(step, change))
+            if curvature > 1e-10 * np.linalg.norm(step) * np.linalg.norm(change):
+                history.append((step, change, 1 / curvature))
             now = new
             values.append(now.objective)
     gradient = unit * float(np.linalg.norm(now.residual))
-    return Minimum(now, np.array(values), gradient, evaluations, lost)
+    return Minimum(now, np.array(values), gradient, lost)
 
 
-class _History:
-    """The last steps and their changes of the gradient, in the moving frame."""
-
-    def __init__(self, memory: int):
-        self._pairs: deque[tuple[Array, Array, float]] = deque(maxlen=memory)
-
-    def __bool__(self) -> bool:
-        return bool(self._pairs)
-
-    def clear(self) -> None:
-        self._pairs.clear()
-
-    def add(self, step: Array, change: Array) -> None:
-        """Store a step and the decrease of the residual, if their curvature is positive."""
-        curvature = float(np.vdot(step, change))
-        if curvature > 1e-10 * np.linalg.norm(step) * np.linalg.norm(change):
-            self._pairs.append((step, change, 1 / curvature))
-
-    def direction(self, residual: Array) -> Array:
-        """Quasi-Newton direction by the two-loop recursion. O(memory l^2)."""
-        direction, shares = residual.copy(), []
-        for step, change, inverse in reversed(self._pairs):
-            share = inverse * float(np.vdot(step, direction))
-            direction -= share * change
-            shares.append(share)
-        _, change, inverse = self._pairs[-1]
-        direction /= inverse * float(np.vdot(change, change))
-        for (step, change, inverse), share in zip(self._pairs, reversed(shares), strict=True):
-            direction += (share - inverse * float(np.vdot(change, direction))) * step
-        return direction
+def _direction(history: History, residual: Array) -> Array:
+    """Quasi-Newton direction by the two-loop recursion. O(memory l^2)."""
+    direction, shares = residual.copy(), []
+    for step, change, inverse in reversed(history):
+        share = inverse * float(np.vdot(step, direction))
+        direction -= share * change
+        shares.append(share)
+    _, change, inverse = history[-1]
+    direction /= inverse * float(np.vdot(change, change))
+    for (step, change, inverse), share in zip(history, reversed(shares), strict=True):
+        direction += (share - inverse * float(np.vdot(change, direction))) * step
+    return direction
 
 
 def _em_step(objective: MutualObjective, now: Evaluation) -> Evaluation | None:
@@ -340,16 +317,15 @@ def _rose(now: Evaluation, new: Evaluation, slack: float) -> bool:
 
 
 def _quasi_newton(
-    objective: MutualObjective, now: Evaluation, history: _History, slack: float
-) -> tuple[Array, Evaluation | None, int]:
-    """Step, its evaluation (None if J does not fall), and the number of evaluations."""
+    objective: MutualObjective, now: Evaluation, history: History, slack: float
+) -> tuple[Array, Evaluation | None]:
+    """Step, and its evaluation; None if J does not fall."""
     if not history:
-        return now.residual, None, 0
-    direction = history.direction(now.residual)
+        return now.residual, None
+    direction = _direction(history, now.residual)
     slope = -(objective.lam + objective.total) / 2 * float(np.vdot(now.residual, direction))
-    length, tried = min(1.0, LONGEST / float(np.abs(direction).max())), 0
+    length = min(1.0, LONGEST / float(np.abs(direction).max()))
     while length > SHORTEST:
-        tried += 1
         try:
             new = objective.evaluate(_moved(now.factor, length * direction))
         except LinAlgError:
@@ -357,9 +333,9 @@ def _quasi_newton(
             continue
         promised, rise = length * slope, new.objective - now.objective
         if rise <= SUFFICIENT * promised + slack:
-            return length * direction, new, tried
+            return length * direction, new
         length *= float(np.clip(-promised / (2 * (rise - promised)), 0.1, 0.5))
-    return direction, None, tried
+    return direction, None
 
 
 def _moved(factor: Array, step: Array) -> Array:
