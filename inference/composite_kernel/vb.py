@@ -366,9 +366,9 @@ class Approximation:
         out |= of_weights
         log_q += log_density
         alpha: list[Array] = []
-        for n_outputs, *factor in self.data.likelihood.precisions(*state.made_of):
+        for n_outputs, factor, pivots in self.data.likelihood.precisions(*state.made_of):
             for mean in state.alpha.mean[len(alpha) : len(alpha) + n_outputs]:
-                values, log_density = sample_regressors(mean, *factor, draws, rng)
+                values, log_density = sample_regressors(mean, factor, pivots, draws, rng)
                 alpha.append(values)
                 log_q += log_density
         out["alpha"] = np.stack(alpha, axis=1) if self.several else alpha[0]

@@ -185,9 +185,9 @@ class ExpectedKernels:
         f_n = sum_s beta_s W k_sn for weights (S,) and regressors W (C, M); `labels` are the parts
         of the class codes. O(S N M C + N C^1.5).
         """
-        if isinstance(self.source, DaskStack):
-            mean, means = np.empty((0, len(regressors))), [None] * len(labels)
-        else:
+        means: Sequence[Array | None] = [None] * len(labels)
+        mean = np.empty((0, len(regressors)))
+        if isinstance(self.source, InMemory):
             mean = np.empty((self.source.design.shape[1], len(regressors)))
             means = self.source.parts(mean)
         log_z, square, products = self.source.total(

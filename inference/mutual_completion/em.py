@@ -241,7 +241,8 @@ def fit_mutual_kernel_completion(
     if found.lost:
         note += (
             " The next EM step would raise J without lowering the gradient, or make M singular, "
-            f"because of rounding at lam={problem.lam:g}. Increase lam or tolerance, or the jitter of kernels of low rank."
+            f"because of rounding at lam={problem.lam:g}. Increase lam or tolerance, or the jitter "
+            "of kernels of low rank."
         )
     return PointOutput(values, [-found.objective], "no", note)
 

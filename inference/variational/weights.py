@@ -104,7 +104,8 @@ class Weights:
 
     def parameters(self, concentrations: str) -> Variables:
         """Moments of the factors; `concentrations` is the name of rho in the model."""
-        kernel, variables = ("kernel",), {}
+        kernel = ("kernel",)
+        variables: Variables = {}
         if self.beta is not None:
             variables |= {"beta_mean": (kernel, self.beta.mean), "beta_sd": (kernel, self.beta.sd)}
         if isinstance(self.beta, SimplexFactor):
