@@ -335,23 +335,15 @@ class CompositeKernelGibbs(GibbsBlock):
         self._owned = frozenset(owned)
         marginal = "alpha" not in model.named_vars
         if not marginal and "alpha" not in self._owned:
-            raise ValueError(
-                f"The 'vars' argument of {owner} must include alpha. Got {sorted(self._owned)}."
-            )
-        if marginal and not self._marginal and "beta" in self._owned:
-            raise ValueError(
-                f"The 'scheme' argument of {owner} must be 'marginal' where the model has alpha "
-                "integrated out: its beta cannot be moved given alpha. Got 'paper'."
-            )
+            raise argument_error("vars", owner, "with alpha", f"{sorted(self._owned)}")
         if "varsigma" in self._owned and "phi" not in self._owned:
             got = f"{sorted(self._owned)}"
             raise argument_error("vars", owner, "such that phi moves with varsigma", got)
         self._likelihoods, self._prior = _likelihoods(model), _prior(model)
-        if self._prior.selection is not None and not self._marginal:
-            raise ValueError(
-                f"The 'scheme' argument of {owner} must be 'marginal' for Binary: a selection "
-                "hardly moves given alpha. Got 'paper'."
-            )
+        selects = self._prior.selection is not None
+        if not self._marginal and (selects or (marginal and "beta" in self._owned)):
+            rule = "'marginal' for Binary selections, and for models with alpha integrated out"
+            raise argument_error("scheme", owner, rule, "'paper'")
         design = model.design
         self._design = Design.of(design, constant=model.bias_apart)
         self._apart = model.apart

@@ -18,6 +18,7 @@ which is log-concave in log lambda. All other variables are drawn forwards:
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -215,21 +216,19 @@ class _Approximation:
     """The approximate posterior q: rates of q(lambda), and of q(1/delta_j) (n1,)."""
 
     model: DiagonalWishartCompletion
-    w: Array
     lam_rate: float
     rates: Array
 
     @classmethod
-    def after(cls, lam_mean: float, model: DiagonalWishartCompletion) -> "_Approximation":
+    def after(cls, lam_mean: float, model: DiagonalWishartCompletion) -> Self:
         """Update q(delta) for a mean of lambda, then q(lambda). O(n1)."""
-        w = model.w
-        rates = lam_mean + w / 2
-        return cls(model, w, model.tau + (model.eta + model.r / 2) * np.sum(1 / rates), rates)
+        rates = lam_mean + model.w / 2
+        return cls(model, model.tau + (model.eta + model.r / 2) * np.sum(1 / rates), rates)
 
     @property
     def lam_shape(self) -> float:
         """Shape of q(lambda)."""
-        return len(self.w) * self.model.eta + self.model.zeta
+        return self.model.n_train * self.model.eta + self.model.zeta
 
     @property
     def shape(self) -> float:
@@ -241,14 +240,9 @@ class _Approximation:
         """E lambda."""
         return self.lam_shape / self.lam_rate
 
-    @property
-    def lam_square(self) -> float:
-        """E lambda^2."""
-        return self.lam_shape * (self.lam_shape + 1) / self.lam_rate**2
-
     def bound(self) -> float:
         """E log p - E log q at the factors' optimal shapes. O(n1)."""
-        model, n1, a, c = self.model, len(self.w), self.lam_shape, self.shape
+        model, n1, a, c = self.model, self.model.n_train, self.lam_shape, self.shape
         lam = (
             model.zeta * np.log(model.tau)
             - gammaln(model.zeta)
@@ -256,15 +250,16 @@ class _Approximation:
             + a * (1 - np.log(self.lam_rate))
             - model.tau * self.lam_mean
         )
-        expected = (self.lam_mean + self.w / 2) / self.rates
+        expected = (self.lam_mean + model.w / 2) / self.rates
         delta = n1 * (gammaln(c) - gammaln(model.eta)) + c * np.sum(
             1 - np.log(self.rates) - expected
         )
-        return float(log_constant_of_W11(self.w, model.r) + lam + delta)
+        return float(log_constant_of_W11(model.w, model.r) + lam + delta)
 
     def moments(self) -> dict[str, Moments]:
         """Means and standard deviations of K21 and K22 under q, where they exist. O(n^3)."""
-        return moments_of_K(self.model, self.lam_mean, self.lam_square)
+        square = self.lam_shape * (self.lam_shape + 1) / self.lam_rate**2
+        return moments_of_K(self.model, self.lam_mean, square)
 
     def parameters(self) -> xr.Dataset:
         """Parameters of q(lambda) and of the training objects' q(1/delta)."""
@@ -291,7 +286,7 @@ class _Approximation:
         log_delta = _log_gamma_density(precision, shapes, rates) + 2 * np.log(precision)
         test = 1 / precision[:, n1:]
         noise = rng.standard_normal((draws, n2, n1))
-        scale = np.sqrt(test[:, :, None] * self.w)
+        scale = np.sqrt(test[:, :, None] * model.w)
         log_W21 = -0.5 * noise**2 - np.log(scale) - 0.5 * np.log(2 * np.pi)
         W22_1, log_W22_1 = _impute_W22_1(model, test, rng)
         log_q = (
