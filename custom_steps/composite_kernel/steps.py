@@ -53,6 +53,9 @@ from ..moves.metropolis import (
 )
 from ..moves.selection import update_selection
 
+#: Rules of combination whose weights the sweep moves.
+RULES = FixedWeights, DirichletWeights, Binary
+
 
 class State(NamedTuple):
     """Position of the chain: alpha, phi (M,); beta, varphi (K,); gamma, 1 in classification.
@@ -289,10 +292,6 @@ def _by_kernel(
     linear = np.hstack([each.linear for each in terms])
     w = np.broadcast_to([each.w for each in terms], linear.shape)
     return scores.reshape(len(scores), -1), linear.ravel(), w.ravel()
-
-
-#: Rules of combination whose weights the sweep moves.
-RULES = FixedWeights, DirichletWeights, Binary
 
 
 class CompositeKernelGibbs(GibbsBlock):

@@ -51,6 +51,10 @@ from ..moves.selection import update_selection
 from .conditionals import draw_regressors, draw_shift, draw_variances, log_evidence, sample_cone
 
 type Values = dict[str, np.ndarray]
+# Number of first tuning sweeps that keep a binary selection. The regressors start at zero, so the
+# utilities are noise at first, which favours the kernel of least effect; once the utilities agree
+# with a selection, the chain hardly ever leaves it.
+HELD = 100
 
 
 class Moves(NamedTuple):
@@ -314,12 +318,6 @@ def _walk_collapsed(task: Task) -> float:
         return log_evidence(task.y, task.new["zeta"], composite, composite.T @ composite)
 
     return _walk(task, task.tuning.collapsed, log_likelihood, task.moves.collapsed)
-
-
-# Number of first tuning sweeps that keep a binary selection. The regressors start at zero, so the
-# utilities are noise at first, which favours the kernel of least effect; once the utilities agree
-# with a selection, the chain hardly ever leaves it.
-HELD = 100
 
 
 class AlbertChib(GibbsBlock):

@@ -32,6 +32,8 @@ from ...numerics.normal_regression import (
 )
 from ...numerics.probit import near_mode
 
+_LARGEST = 1e8
+
 
 def draw_regressors(
     y: np.ndarray,
@@ -111,9 +113,6 @@ def draw_shift(W: np.ndarray, zeta: np.ndarray, rng: np.random.Generator) -> np.
     precision = (1.0 / zeta).sum(axis=0)
     centre = -(W / zeta).sum(axis=0) / precision
     return W + centre + rng.standard_normal(len(centre)) / np.sqrt(precision)
-
-
-_LARGEST = 1e8
 
 
 def sample_cone(f: np.ndarray, t: np.ndarray, rng: np.random.Generator) -> np.ndarray:

@@ -47,6 +47,10 @@ _HALVINGS = 50
 _BATCH = 16
 # Covers the table's error in the normaliser, which is far smaller.
 _SAFETY = 0.999
+type Values = dict[str, np.ndarray]
+# Difference of a normal coordinate for numerical derivatives. Their error, of about this size, only
+# affects the acceptance of Hamiltonian moves.
+DIFFERENCE = 1e-6
 
 
 @dataclass(frozen=True)
@@ -185,15 +189,6 @@ def _bisect(
     return (lower + upper) / 2
 
 
-# Scale of the coordinates in the mass matrix.
-SCALE = 0.5
-# Difference of a normal coordinate for numerical derivatives. Their error, of about this size, only
-# affects the acceptance of Hamiltonian moves.
-DIFFERENCE = 1e-6
-
-type Values = dict[str, np.ndarray]
-
-
 class KernelPoint(NamedTuple):
     """Log prior and composite kernel (N, M) at a position, and what its derivatives need.
 
@@ -226,11 +221,6 @@ class KernelCoordinates:
 
     def __len__(self) -> int:
         return self._n_weights + len(self.composition.coordinates)
-
-    @property
-    def scale(self) -> np.ndarray:
-        """Scales of the coordinates in a mass matrix."""
-        return np.full(len(self), SCALE)
 
     def position(self, values: Mapping[str, np.ndarray], rng: np.random.Generator) -> np.ndarray:
         """Coordinates of values.

@@ -50,14 +50,19 @@ BENT_NORM = 30.0
 # Curvature of -log P(t | f) in f that the mass matrix assumes: a value between that of
 # misclassified objects, about one half, and that of well classified ones, zero.
 STIFFNESS = 0.01
-# Scale of the logarithm of a learned upsilon in the mass matrix.
-SCALE_OF_RATE = 0.5
+# Scales in the mass matrix: of the coordinates of kernels, of the logarithm of a learned upsilon.
+SCALE_OF_KERNEL, SCALE_OF_RATE = 0.5, 0.5
 # Length of the trajectories that anneal a move of the selection, in lengths of the main one, and
 # their number.
 PART = 0.25
 STAGES = 20
 
 type Values = dict[str, np.ndarray]
+FIRST_STEP = 0.1
+# Number of last tuning sweeps with trajectories of full length. Earlier sweeps only find the
+# posterior and a step size, for which a fraction of the length suffices.
+FULL_LENGTH = 150
+FRACTION = 1 / 8
 
 
 class Info(NamedTuple):
@@ -110,7 +115,7 @@ class Target:
         bend = BEND * max(1.0, np.sqrt(np.sqrt(reach.max()) / BENT_NORM))
         scale, selection = np.tile(1 / np.sqrt(1 + STIFFNESS * reach), n_classes), None
         if moves_kernel:
-            scale = np.concatenate([scale, kernels.scale])
+            scale = np.append(scale, np.full(len(kernels), SCALE_OF_KERNEL))
             rule = kernels.composition.rule
             selection = rule if isinstance(rule, Binary) else None
         if isinstance(upsilon, LearnedScale):
@@ -322,13 +327,6 @@ def annealed_move(
     if rng.uniform() < acceptance:
         return Selected(new, moved, acceptance, evaluations)
     return Selected(beta, position, acceptance, evaluations)
-
-
-FIRST_STEP = 0.1
-# Number of last tuning sweeps with trajectories of full length. Earlier sweeps only find the
-# posterior and a step size, for which a fraction of the length suffices.
-FULL_LENGTH = 150
-FRACTION = 1 / 8
 
 
 def serves(model: MultinomialProbit) -> bool:

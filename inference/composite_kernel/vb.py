@@ -72,6 +72,8 @@ from .vb_likelihoods import (
 type Array = npt.NDArray[np.float64]
 type CompositeKernelModel = CompositeKernelRegression | CompositeKernelClassification
 type Sample = Callable[[int, np.random.Generator], tuple[dict[str, Array], Array]]
+# Rules of combination whose weights have a factor here.
+RULES = FixedWeights, DirichletWeights, Binary
 
 
 @dataclass(frozen=True)
@@ -186,9 +188,6 @@ def _at_coordinates(state: State, values: Array) -> State:
 
 # The noise, the rates of phi, and the means of weights and concentrations.
 COORDINATES = Coordinates(_coordinates, _at_coordinates)
-
-# Rules of combination whose weights have a factor here.
-RULES = FixedWeights, DirichletWeights, Binary
 
 
 def unsupported(model: CompositeKernelRegression) -> str | None:

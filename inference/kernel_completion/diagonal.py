@@ -1,4 +1,4 @@
-r"""Exact posterior of `DiagonalWishartCompletion` (Zhang, Yeung & Kwok 2004, section 4).
+r"""Exact posterior and VB of `DiagonalWishartCompletion` (Zhang, Yeung & Kwok 2004, section 4).
 
 W11 informs only delta of the training part and lambda. With delta integrated out,
 
@@ -14,6 +14,23 @@ which is log-concave in log lambda. All other variables are drawn forwards:
 | 1/delta_j, training | Gamma(eta + r/2, rate lambda + w_j/2) |
 | 1/delta_j, test | Gamma(eta, rate lambda) |
 | W21, W22.1 \| delta | eqs (12), (13) or (15) |
+
+In variational Bayes, q factorises only where the posterior is not explicit:
+
+.. math::
+
+    q = q(\lambda)\, \textstyle\prod_{j \le n_1} q(\delta_j)\,
+        \prod_{j > n_1} p(\delta_j \mid \lambda)\;
+        p(W_{21}, W_{22\cdot1} \mid \delta, W_{11})
+
+| factor | law |
+|---|---|
+| lambda | Gamma(n1 eta + zeta, tau + sum of E[1/delta_j], j <= n1) |
+| 1/delta_j, j <= n1 | Gamma(eta + r/2, E[lambda] + w_j / 2) |
+
+The bound has one maximum: with the second row substituted into the first, it is a concave function
+of log E[lambda]. q is too narrow in lambda and the training objects' delta, the more so the larger
+eta is relative to r / 2; the imputed blocks are affected only through lambda.
 """
 
 from dataclasses import dataclass

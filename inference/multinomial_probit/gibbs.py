@@ -1,7 +1,7 @@
 """Gibbs steps of `MultinomialProbit` (Damoulas & Girolami 2009, section 3.2 and appendix A).
 
 This file only chooses the steps. The draws are in
-``custom_steps/multinomial_probit/albert_chib.py`` and ``marginal_sweep.py``.
+``custom_steps/multinomial_probit/albert_chib.py`` and ``marginal.py``.
 """
 
 from inspect import signature

@@ -13,7 +13,7 @@ K_bar = sum_s E[beta_s] K_s:
 | beta | appendix B.4, importance sampling | quadrature (`simplex_factor`), with the V_c terms |
 | rho | appendix B.4, importance sampling | `concentration_factor` with E[log beta] |
 | beta, binary | not derived | `binary_factor`, all 2^S states |
-| beta, product; theta | appendix B.4, importance sampling | `vb_kernel_parameters`, jointly |
+| beta, product; theta | appendix B.4, importance sampling | `vb_kernels.Normal`, jointly |
 | pi, chi | importance sampling | exact given beta, without a factor |
 
 Errors of mean field, measured on 24 objects against Gibbs (`test_agreement.py` has bounds):
@@ -87,6 +87,8 @@ NODE = 900
 NUMBER = 12
 # Largest size of the stored covariances (1 GB).
 MOST_KEPT = 1 << 27
+# Largest remaining increase, in nats, for up to 200 contrasts (objects times classes minus one).
+REMAINING, CONTRASTS = 0.01, 200
 
 
 @dataclass(frozen=True)
@@ -109,8 +111,8 @@ class Data:
     @classmethod
     def of(cls, model: MultinomialProbit) -> Self:
         """Collect the inputs; the products cost O(S^2 N M^2)."""
-        family, source, codes = KernelFamily.of(model), model.kernel_source, model.label_codes
-        known = None
+        family, known = KernelFamily(model.composition), None
+        source, codes = model.kernel_source, model.label_codes
         if isinstance(source, DaskStack):
             if len(codes) != len(source):
                 rule = f"one of each of the {len(source)} objects"
@@ -355,10 +357,6 @@ def _at_coordinates(state: State, values: Array) -> State:
 
 # E[Y]'K_s, the rates of zeta, and the weights. Kernel parameters follow one iteration later.
 COORDINATES = Coordinates(_coordinates, _at_coordinates)
-
-
-# Largest remaining increase, in nats, for up to 200 contrasts (objects times classes minus one).
-REMAINING, CONTRASTS = 0.01, 200
 
 
 def unsupported(model: MultinomialProbit) -> str | None:

@@ -2,12 +2,25 @@
 
 If the composite kernel is linear in the learned weights, the kernels and their products are fixed.
 Exponents of products and kernel parameters change the kernels; expectations are then taken under
-their factor (`vb_kernel_parameters`).
+their factor, `Normal`.
 
 One pass over the objects computes all that an iteration needs from the data: the expected utilities
 and their products with the kernels. The rest of an iteration does not depend on the number of
 objects. For kernels in a Dask array, sums are added where the chunks are. An iteration moves W
 (C, M) to each worker, and S C M numbers from one of them; the labels have gone there before.
+
+Exponents beta of a product and kernel parameters theta share one factor of their coordinates psi
+with prior N(0, I) (`normal_coordinates`). Mean field gives
+
+    log Q(psi) = log p(psi) + sum_s E[beta_s] tr(K_s' E[Y] E[W])
+                 - 1/2 sum_st E[beta_s beta_t] tr(K_s' K_t E[W'W]) + const,
+
+with, for products, the composite kernel in place of the K_s, and beta = 1. The paper (appendix B.4)
+uses importance sampling from the prior, factor by factor, and evaluates the kernels at the means of
+their parameters ("first order"). Here Q is a normal distribution of psi, fitted by damped
+natural-gradient steps. Expectations of K_s and of K_s'K_t over psi are sums over fixed nodes, so
+that the bound cannot fall: Gauss-Hermite products for up to three coordinates, else quasi-random
+nodes with the exact mean and covariance.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,7 +36,7 @@ from scipy.stats import norm, qmc
 from ...models.combinations.normal_coordinates import NormalCoordinates
 from ...models.combinations.sums import WeightedSum
 from ...models.kernels.dask_stack import DaskStack, rows_of
-from ...models.multinomial_probit import Composition, MultinomialProbit
+from ...models.multinomial_probit import Composition
 from ...numerics.kernel_products import KernelProducts
 from ...numerics.probit import log_probability_and_gradient
 from ...numerics.threads import blocks_of
@@ -44,6 +57,10 @@ HALVINGS = 5
 # If no step raises the bound, the values at the nodes are far from quadratic: try a narrower
 # factor.
 SHRINKAGE = 0.7
+# Standard deviation of the coordinates at the start.
+FIRST_SD = 0.1
+# Exponent at the start of a kernel with a starting weight of zero.
+LEAST_EXPONENT = 0.05
 
 
 class Expectation(NamedTuple):
@@ -140,12 +157,6 @@ class Normal:
         return self.mean + z @ self.factor.T, norm.logpdf(z).sum(axis=1) - self._log_root
 
 
-# Standard deviation of the coordinates at the start.
-FIRST_SD = 0.1
-# Exponent at the start of a kernel with a starting weight of zero.
-LEAST_EXPONENT = 0.05
-
-
 class ExpectedUtilities(NamedTuple):
     """E[y] (N, C) as `mean`, of no objects for a Dask array, and what an iteration needs of them.
 
@@ -204,12 +215,11 @@ class KernelFamily:
     """
 
     composition: Composition
-    is_product: bool
 
-    @classmethod
-    def of(cls, model: MultinomialProbit) -> Self:
-        """Read the model's kernels and combination rule."""
-        return cls(model.composition, not isinstance(model.combination, WeightedSum))
+    @property
+    def is_product(self) -> bool:
+        """Whether the composite kernel is no weighted sum."""
+        return not isinstance(self.composition.rule, WeightedSum)
 
     @property
     def coordinates(self) -> NormalCoordinates:

@@ -1,10 +1,17 @@
 r"""EM for `MutualKernelCompletion` (Kato & Rivero 2017, Algorithm 1), accelerated.
 
-An E- and an M-step go from M to N. N - M is proportional to the gradient of the objective J with
-respect to :math:`M^{-1}`, and EM is a descent step of length 1 in the metric of the complete data.
-Where J is flat in this metric (only lambda determines entries that no kernel has observed
-together), an EM step reduces the distance to the optimum only by the factor K/(K + lambda), which
-relative changes of M do not reveal. Hence two departures from the paper:
+With weights w (nu over its mean), W = sum w and the completed kernels Q at M, the M-step gives
+:math:`N = (\lambda I + \sum_k w_k Q^{(k)}) / (\lambda + W)`. For w = 1 this is eqs (22) and (30),
+with the statistics in eqs (15) and (17). The gradient of J with respect to :math:`M^{-1}` is
+:math:`(\lambda + W)(N - M)/2`, and the traces in J add up to
+:math:`(\lambda + W)\,\mathrm{tr}(M^{-1}N) - \sum_k w_k m_k`: with :math:`M = LL'` both follow from
+:math:`L^{-1} N L^{-\top}`. :math:`\ln|Q_{vv}|` is left out of J, eqs (2) and (23): it does not
+depend on M, and is infinite for a singular visible block, of which only a square root is used.
+
+EM, from M to N, is a descent step of length 1 in the metric of the complete data. Where J is flat
+in this metric (only lambda determines entries that no kernel has observed together), an EM step
+reduces the distance to the optimum only by the factor K/(K + lambda), which relative changes of M
+do not reveal. Hence two departures from the paper:
 
 - The iterations stop by the gradient of J in units of lambda's curvature, which bounds the
   distance.
@@ -36,6 +43,16 @@ from ..engine.engine import Run
 from ..engine.outputs import PointOutput
 
 type Array = npt.NDArray[np.float64]
+
+#: The last steps, their changes of the gradient in the moving frame, and inverse curvatures.
+type History = deque[tuple[Array, Array, float]]
+type Report = Callable[[float, float], None]
+# Least share of the decrease predicted by the gradient that a step must achieve.
+SUFFICIENT = 1e-4
+# A quasi-Newton step that would be shortened by more than this is replaced by an EM step.
+SHORTEST = 1e-3
+# Largest entry of a step: no direction of L grows more than e^2-fold in a step.
+LONGEST = 4.0
 
 
 class Completion(NamedTuple):
@@ -176,18 +193,6 @@ def cholesky_factor(matrix: Array) -> Array:
     if info:
         raise LinAlgError("The matrix is not positive definite.")
     return factor
-
-
-#: The last steps, their changes of the gradient in the moving frame, and inverse curvatures.
-type History = deque[tuple[Array, Array, float]]
-type Report = Callable[[float, float], None]
-
-# Least share of the decrease predicted by the gradient that a step must achieve.
-SUFFICIENT = 1e-4
-# A quasi-Newton step that would be shortened by more than this is replaced by an EM step.
-SHORTEST = 1e-3
-# Largest entry of a step: no direction of L grows more than e^2-fold in a step.
-LONGEST = 4.0
 
 
 class Minimum(NamedTuple):

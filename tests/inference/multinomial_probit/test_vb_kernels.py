@@ -44,7 +44,7 @@ def model_of(rule, parametric, **settings):
 
 def composites(model, sample, draws):
     """Composite kernels (draw, N, M) of draws from q."""
-    family = updates.KernelFamily.of(model)
+    family = updates.KernelFamily(model.composition)
     known = np.tile(family.composition.known, (draws, 1))
     values = {"beta": sample.get("beta", known)}
     values |= {"theta": sample["theta"]} if "theta" in sample else {}
@@ -196,7 +196,7 @@ def test_normal_factor_finds_a_normal_posterior():
 def test_expected_products_are_those_of_draws():
     """E[K'K] under the factor is not K'K at the mean: the first order misses the spread."""
     model = model_of("product", True)
-    family = updates.KernelFamily.of(model)
+    family = updates.KernelFamily(model.composition)
     factor = kp.Normal(np.array([0.2, -0.3, 0.1]), 0.3 * np.eye(3))
     exact = family.expected(factor)
     psi, _ = factor.sample(4000, np.random.default_rng(1))
