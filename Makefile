@@ -106,8 +106,8 @@ types: .venv/installed ## mypy on the package, and on what lies beside it
 	@ln -sfn ../../../studies ../../../benchmarks .venv/types/beside
 	cd .venv/types && ../bin/python -m mypy --config-file kernelzoo/pyproject.toml -p kernelzoo \
 	    --exclude '/(benchmarks|studies)/'
-	cd .venv/types && MYPYPATH=kernelzoo/docs/extensions:kernelzoo/docs:beside ../bin/python -m mypy \
-	    --config-file kernelzoo/pyproject.toml -m pages -m docstrings -m mathml -m check -m measure \
+	cd .venv/types && MYPYPATH=kernelzoo/docs/extensions:kernelzoo/docs:kernelzoo/tests:beside ../bin/python -m mypy \
+	    --config-file kernelzoo/pyproject.toml -m pages -m markup -m check \
 	    -m draw_references -p studies -p benchmarks
 
 docs: .venv/installed ## build the documentation into docs/_build/html, its code run; warnings are errors
@@ -124,6 +124,6 @@ traces: ## no machine's paths or registries' hosts in the files of the repositor
 	bash .ci/traces
 
 clean: ## remove all that make has built (results/ stays)
-	rm -rf docs/_build docs/api docs/cards docs/gallery docs/generated docs/papers
+	rm -rf docs/_build docs/api docs/cards docs/gallery docs/papers
 	rm -rf .venv .uv build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -283,24 +283,19 @@ def check_probabilities(p: NDArray, objects: Sequence[Hashable], argument: str, 
     if bad.any():
         first = int(bad.argmax())
         which = np.asarray(objects, dtype=object)[first]
-        raise argument_error(
-            argument,
-            owner,
-            "probabilities of the classes, of 0 or more, that sum to one for each object",
+        rule = "probabilities of the classes, of 0 or more, that sum to one for each object"
+        got = (
             f"a sum of {total[first]:.7g} and a smallest entry of {smallest[first]:.3g} at object "
-            f"{which!r} ({int(bad.sum())} of {len(p)} objects are wrong)",
+            f"{which!r} ({int(bad.sum())} of {len(p)} objects are wrong)"
         )
+        raise argument_error(argument, owner, rule, got)
 
 
 def check_codes(codes: NDArray, n_classes: int, owner: str) -> NDArray:
     """Return class codes, or raise unless they are from 0 to `n_classes` - 1."""
     if len(codes) and not 0 <= codes.min() <= codes.max() < n_classes:
-        raise argument_error(
-            "labels",
-            owner,
-            f"codes of its {n_classes} classes, 0 to {n_classes - 1}, when pm.set_data sets them",
-            f"{codes.min()} to {codes.max()}",
-        )
+        rule = f"codes of its {n_classes} classes, 0 to {n_classes - 1}, when pm.set_data sets them"
+        raise argument_error("labels", owner, rule, f"{codes.min()} to {codes.max()}")
     return codes
 
 
@@ -315,12 +310,9 @@ def check_unmasked(values: object, argument: str, owner: str) -> None:
     masked = np.ma.getmaskarray(values) if np.ma.isMaskedArray(values) else np.zeros(1, dtype=bool)
     if masked.any():
         first = tuple(int(i) for i in np.argwhere(masked)[0])
-        raise argument_error(
-            argument,
-            owner,
-            "without masked entries: leave out the masked objects",
-            f"{int(masked.sum())} masked, the first at position {first}",
-        )
+        got = f"{int(masked.sum())} masked, the first at position {first}"
+        rule = "without masked entries: leave out the masked objects"
+        raise argument_error(argument, owner, rule, got)
 
 
 def check_one_table(values: Any, argument: str, owner: str) -> None:
@@ -378,13 +370,9 @@ def check_square_symmetric(
     gap = np.abs(matrix - matrix.T)
     if gap.max(initial=0.0) > tolerance * np.abs(matrix).max(initial=0.0):
         row, column = (int(i) for i in np.unravel_index(gap.argmax(), gap.shape))
-        raise argument_error(
-            argument,
-            owner,
-            "symmetric",
-            f"{matrix[row, column]:.6g} at ({row}, {column}) but {matrix[column, row]:.6g} "
-            f"at ({column}, {row})",
-        )
+        above, below = matrix[row, column], matrix[column, row]
+        got = f"{above:.6g} at ({row}, {column}) but {below:.6g} at ({column}, {row})"
+        raise argument_error(argument, owner, "symmetric", got)
 
 
 def check_psd(matrix: NDArray, argument: str, owner: str, *, tolerance: float = ROUNDING) -> None:
@@ -404,13 +392,11 @@ def check_psd(matrix: NDArray, argument: str, owner: str, *, tolerance: float = 
     except LinAlgError:
         smallest = float(eigvalsh(matrix, subset_by_index=[0, 0], check_finite=False)[0])
         if smallest < -shift:
-            raise argument_error(
-                argument,
-                owner,
-                "positive semidefinite",
+            got = (
                 f"a smallest eigenvalue of {smallest:.4g} (largest diagonal entry "
-                f"{np.max(diagonal):.4g}); kz.kernels.nearest_psd makes kernels of similarities",
-            ) from None
+                f"{np.max(diagonal):.4g}); kz.kernels.nearest_psd makes kernels of similarities"
+            )
+            raise argument_error(argument, owner, "positive semidefinite", got) from None
 
 
 def check_labels(
@@ -430,21 +416,15 @@ def check_labels(
     # dtype=object keeps the types of a mixed list: NumPy would turn NaN and 1 into strings.
     values = np.asarray(labels, dtype=None if hasattr(labels, "dtype") else object)
     if values.ndim != 1:
-        raise argument_error(
-            argument, owner, "one-dimensional, one label per object", f"shape {values.shape}"
-        )
+        got = f"shape {values.shape}"
+        raise argument_error(argument, owner, "one-dimensional, one label per object", got)
     if n_objects is not None and len(values) != n_objects:
-        raise argument_error(
-            argument, owner, f"of length {n_objects}, one label per object", f"length {len(values)}"
-        )
+        rule = f"of length {n_objects}, one label per object"
+        raise argument_error(argument, owner, rule, f"length {len(values)}")
     missing = np.array([_is_missing(value) for value in values.tolist()], dtype=bool)
     if missing.any():
-        raise argument_error(
-            argument,
-            owner,
-            "without missing labels",
-            f"{int(missing.sum())} missing, the first at position {int(missing.argmax())}",
-        )
+        got = f"{int(missing.sum())} missing, the first at position {int(missing.argmax())}"
+        raise argument_error(argument, owner, "without missing labels", got)
     given, values = values, _of_one_type(values, argument, owner)
     if given.dtype.kind in "OUSM":
         check_storable(list(given), argument, owner)
@@ -452,9 +432,8 @@ def check_labels(
         distinct, codes = np.unique(values, return_inverse=True)
         if len(distinct) < 2:
             listed = ", ".join(map(repr, distinct.tolist())) or "none"
-            raise argument_error(
-                argument, owner, "labels of at least two classes", f"only {listed}"
-            )
+            rule = "labels of at least two classes"
+            raise argument_error(argument, owner, rule, f"only {listed}")
         return codes.astype(np.int64), distinct
     known = np.asarray(classes)
     place = {value: code for code, value in enumerate(known.tolist())}
@@ -462,12 +441,8 @@ def check_labels(
         raise argument_error("classes", owner, "at least two distinct classes", repr(classes))
     unseen = sorted({repr(value) for value in values.tolist() if value not in place})
     if unseen:
-        raise argument_error(
-            argument,
-            owner,
-            f"among the classes {known.tolist()}",
-            f"the unseen {'class' if len(unseen) == 1 else 'classes'} {', '.join(unseen)}",
-        )
+        got = f"the unseen {'class' if len(unseen) == 1 else 'classes'} {', '.join(unseen)}"
+        raise argument_error(argument, owner, f"among the classes {known.tolist()}", got)
     return np.array([place[value] for value in values.tolist()], dtype=np.int64), known
 
 
@@ -490,17 +465,12 @@ def _of_one_type(values: NDArray, argument: str, owner: str) -> NDArray:
     }
     if len(kinds) > 1:
         names = " and ".join(sorted({type(x).__name__ for x in plain}))
-        raise argument_error(
-            argument, owner, "labels of one type, so that classes can be sorted", names
-        )
+        rule = "labels of one type, so that classes can be sorted"
+        raise argument_error(argument, owner, rule, names)
     odd = [x for x in plain if isinstance(x, Number) and not _is_whole(x)]
     if odd:
-        raise argument_error(
-            argument,
-            owner,
-            "classes such as strings or whole numbers, not measurements",
-            repr(odd[0]),
-        )
+        rule = "classes such as strings or whole numbers, not measurements"
+        raise argument_error(argument, owner, rule, repr(odd[0]))
     return values if values.dtype.kind != "O" or kinds - {bool, Real, str} else np.array(plain)
 
 

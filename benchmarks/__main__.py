@@ -3,28 +3,42 @@
 import argparse
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
-from rich.console import Console
+from . import cold, engines, gpu, growing, held_out, letters, mixing
+from .record import document
 
-from . import BENCHMARKS
-from .record import RecordingConsole, write_record
+#: By name; each yields Markdown: tables, and lines between them.
+BENCHMARKS: dict[str, Callable[[], Iterator[str]]] = {
+    "cold": cold.run,
+    "engines": engines.run,
+    "gpu": gpu.run,
+    "growing": growing.run,
+    "heldout": held_out.run,
+    "letters": letters.run,
+    "mixing": mixing.run,
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one of the benchmarks; with --json, keep what it prints."""
+    """Run one of the benchmarks, and print its tables; with --out, keep them for the site."""
     parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
     parser.add_argument("name", choices=BENCHMARKS)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="keep the tables in a file")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="keep the tables in a file")
     options = parser.parse_args(arguments)
-    # Output to a file is not cut to a terminal's width.
-    console = RecordingConsole(width=None if sys.stdout.isatty() else 160)
     begun = time.perf_counter()
-    BENCHMARKS[options.name](console)
-    if options.json is not None:
-        write_record(options.json, options.name, console, time.perf_counter() - begun)
-        Console().print(f"written: {options.json}")
+    parts = []
+    for part in BENCHMARKS[options.name]():
+        parts.append(part)
+        # An output that is full or has no reader loses no benchmark.
+        with suppress(OSError):
+            print(part, end="\n\n", flush=True)
+    if options.out is not None:
+        text = document(options.name, options.out, parts, time.perf_counter() - begun)
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        options.out.write_text(text, encoding="utf-8")
     return 0
 
 

@@ -12,12 +12,10 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 
-from rich.console import Console
-
 from kernelzoo.inference import engines
 from kernelzoo.models import MODELS
 
-from .record import table_of
+from .record import markdown_table
 
 # Settings of every fit: defaults, with fewer draws for long chains or ascents.
 SHORT: dict[str, object] = {"chains": 2, "tune": 100, "draws": 200, "cores": 1}
@@ -57,9 +55,7 @@ print(json.dumps([pymc_seconds, import_seconds, *seconds]))
 """
 
 
-def first_and_second(
-    declaration: str, engine: str, options: Mapping[str, object]
-) -> tuple[float, float, float, float]:
+def first_and_second(declaration: str, engine: str, options: Mapping[str, object]) -> list[float]:
     """Processor seconds with empty caches of the imports, of PyMC and of all, and of two fits.
 
     `declaration` is code that assigns ``model``, and `engine` that of an engine of ``kz``.
@@ -82,8 +78,7 @@ def first_and_second(
             text=True,
             check=True,
         )
-    pymc, both, first, second = json.loads(done.stdout.splitlines()[-1])
-    return pymc, both, first, second
+    return [float(seconds) for seconds in json.loads(done.stdout.splitlines()[-1])]
 
 
 def cases() -> Iterator[tuple[str, str, str, Mapping[str, object]]]:
@@ -97,14 +92,12 @@ def cases() -> Iterator[tuple[str, str, str, Mapping[str, object]]]:
         yield "124 wines, MultinomialProbit", WINE, engine, WINE_OPTIONS
 
 
-def run(console: Console) -> None:
-    """Print the cost of the first and the second fit of every case."""
-    table = table_of(
-        "processor seconds, empty caches of compiled code",
-        ("model", "engine"),
-        ("import pymc, arviz", "and kernelzoo", "first fit", "second"),
-    )
+def run() -> Iterator[str]:
+    """Table of the cost of the first and the second fit of every case."""
+    yield "**Processor seconds, empty caches of compiled code**"
+    rows = []
     for name, declaration, engine, options in cases():
         seconds = first_and_second(declaration, engine, options)
-        table.add_row(name, engine, *(f"{value:.1f}" for value in seconds))
-    console.print(table)
+        rows.append((name, engine, *(f"{value:.1f}" for value in seconds)))
+    header = ("model", "engine", "import pymc, arviz", "and kernelzoo", "first fit", "second")
+    yield markdown_table(header, rows)

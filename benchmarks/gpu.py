@@ -6,20 +6,19 @@ every device that JAX finds.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import pairwise
+from typing import Any
 
 import jax
 import numpy as np
 import pymc as pm
-from numpy.typing import NDArray
 from pymc.sampling.jax import get_jaxified_logp
-from rich.console import Console
 
 from kernelzoo.models import CompositeKernelClassification
 from kernelzoo.models.kernels import gaussian
 
-from .record import table_of
+from .record import markdown_table
 
 OBJECTS = (500, 2_000, 5_000)
 
@@ -55,7 +54,7 @@ def by_jax(model: pm.Model, device: jax.Device) -> float:
     """Milliseconds of a gradient on a device."""
     with jax.default_device(device):
         gradient = jax.jit(jax.value_and_grad(get_jaxified_logp(model)))
-        point: list[NDArray] = [*map(jax.numpy.asarray, model.initial_point().values())]
+        point: Any = [*map(jax.numpy.asarray, model.initial_point().values())]
         return milliseconds(lambda: jax.block_until_ready(gradient(point)))
 
 
@@ -65,12 +64,11 @@ def devices() -> dict[str, jax.Device]:
     return {device.device_kind: device for device in found}
 
 
-def run(console: Console) -> None:
-    """Print the table."""
-    table = table_of("Milliseconds per gradient", ("by",), [f"{n:,} objects" for n in OBJECTS])
-    models = {n: problem(n) for n in OBJECTS}
-    table.add_row("numba", *(f"{by_numba(model):.3g}" for model in models.values()))
+def run() -> Iterator[str]:
+    """Table of the gradients by compiler and device."""
+    yield "**Milliseconds per gradient**"
+    models = [problem(n) for n in OBJECTS]
+    rows = [("numba", *(f"{by_numba(model):.3g}" for model in models))]
     for name, device in devices().items():
-        row = (f"{by_jax(model, device):.3g}" for model in models.values())
-        table.add_row(f"JAX, {name}", *row)
-    console.print(table)
+        rows.append((f"JAX, {name}", *(f"{by_jax(model, device):.3g}" for model in models)))
+    yield markdown_table(("by", *(f"{n:,} objects" for n in OBJECTS)), rows)

@@ -10,11 +10,11 @@ import multiprocessing
 import resource
 import sys
 import time
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
 from sklearn.kernel_approximation import Nystroem
 from sklearn.linear_model import SGDClassifier
 from sklearn.metrics import log_loss
@@ -25,7 +25,7 @@ from kernelzoo.inference import VB, predict
 from kernelzoo.models import MultinomialProbit
 from kernelzoo.models.kernels import basis_expansion
 
-from .record import quiet_fit, table_of
+from .record import markdown_table, quiet_fit
 
 OBJECTS = (10_000, 30_000, 100_000)
 NEW, CLASSES, DIMENSIONS = 2000, 10, 8
@@ -85,17 +85,16 @@ def _scores(probability: NDArray, labels: NDArray) -> dict[str, float]:
     }
 
 
-def run(console: Console) -> None:
-    """Print the table."""
+def run() -> Iterator[str]:
+    """Table of the whole fits."""
     spawn = multiprocessing.get_context("spawn")
-    table = None
+    yield f"**Two kernels of {LANDMARKS} features, {CLASSES} classes**"
+    cells = []
     for n in OBJECTS:
         with ProcessPoolExecutor(1, mp_context=spawn) as pool:
             rows = pool.submit(whole_fits, n).result()
-        if table is None:
-            title = f"Two kernels of {LANDMARKS} features, {CLASSES} classes"
-            table = table_of(title, ("objects", "classifier"), tuple(rows["VB"]))
+        columns = tuple(rows["VB"])
         for name, row in rows.items():
-            cells = (f"{row[column]:.4g}" if column in row else "" for column in rows["VB"])
-            table.add_row(f"{n:,}", name, *cells)
-    console.print(table)
+            numbers = (f"{row[column]:.4g}" if column in row else "" for column in columns)
+            cells.append((f"{n:,}", name, *numbers))
+    yield markdown_table(("objects", "classifier", *columns), cells)

@@ -11,7 +11,7 @@ Defaults were chosen on 70/30 splits of the training parts alone.
 
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from rich.console import Console
 from sklearn.base import ClassifierMixin
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
@@ -31,9 +30,8 @@ from sklearn.svm import SVC
 
 from kernelzoo.datasets import Dataset, Split, load
 from kernelzoo.estimators import KernelProbitClassifier
-from kernelzoo.inference.engine import track
 
-from .record import table_of
+from .record import markdown_table
 
 SPLITS = 5
 TEST_SIZE = 0.3
@@ -120,7 +118,7 @@ def scores(split: Split, seed: int) -> list[tuple[str, float, float, float, floa
     return rows
 
 
-def measure(data: Dataset, bar: Any) -> pd.DataFrame:
+def measure(data: Dataset) -> pd.DataFrame:
     """Score every classifier on every split."""
     rows = []
     for seed in range(SPLITS):
@@ -129,44 +127,38 @@ def measure(data: Dataset, bar: Any) -> pd.DataFrame:
             # Only predictions are compared.
             warnings.simplefilter("ignore", UserWarning)
             rows += scores(split, seed)
-        bar.advance()
     return pd.DataFrame(rows, columns=["classifier", "log loss", "Brier", "accuracy", "CPU s"])
 
 
-def run(console: Console) -> None:
-    """Print scores, mean and standard error over splits, and our log loss over the best peer's."""
-    title = f"{SPLITS} splits, {100 * TEST_SIZE:g} % held out"
-    table = table_of(
-        title, ["data", "classifier"], ["log loss", "se", "Brier", "accuracy", "CPU s"]
-    )
-    left_out, ratios, within, seconds = [], [], 0, pd.Series(dtype=float)
-    with track(SPLITS * len(PROBLEMS), "held out") as bar:
-        for problem, read in PROBLEMS.items():
-            try:
-                data = read()
-            except FileNotFoundError as error:
-                left_out.append(f"{problem} is left out: {error}")
-                continue
-            by_classifier = measure(data, bar).groupby("classifier", sort=False)
-            mean, error_of_mean = by_classifier.mean(), by_classifier.sem()
-            for name, of_one in mean.iterrows():
-                numbers = f"{of_one['log loss']:.3f}", f"{error_of_mean.loc[name, 'log loss']:.3f}"
-                others = f"{of_one['Brier']:.3f}", f"{of_one['accuracy']:.3f}"
-                table.add_row(problem, str(name), *numbers, *others, f"{of_one['CPU s']:.2f}")
-            loss = mean["log loss"]
-            best = loss.drop(OURS).min()
-            ratios.append(loss[OURS] / best)
-            within += bool(loss[OURS] <= best + error_of_mean.loc[OURS, "log loss"])
-            seconds = seconds.add(mean["CPU s"], fill_value=0)
-    console.print(table)
+def run() -> Iterator[str]:
+    """Scores, mean and standard error over splits, and our log loss over the best peer's."""
+    yield f"**{SPLITS} splits, {100 * TEST_SIZE:g} % held out**"
+    rows, left_out, ratios, within, seconds = [], [], [], 0, pd.Series(dtype=float)
+    for problem, read in PROBLEMS.items():
+        try:
+            data = read()
+        except FileNotFoundError as error:
+            left_out.append(f"{problem} is left out: {error}")
+            continue
+        by_classifier = measure(data).groupby("classifier", sort=False)
+        mean, error_of_mean = by_classifier.mean(), by_classifier.sem()
+        loss = mean["log loss"]
+        for name, row in mean.iterrows():
+            numbers = [row["log loss"], error_of_mean.loc[name, "log loss"]]
+            numbers += [row["Brier"], row["accuracy"]]
+            cells = [f"{number:.3f}" for number in numbers]
+            rows.append((problem, str(name), *cells, f"{row['CPU s']:.2f}"))
+        best = loss.drop(OURS).min()
+        ratios.append(loss[OURS] / best)
+        within += bool(loss[OURS] <= best + error_of_mean.loc[OURS, "log loss"])
+        seconds = seconds.add(mean["CPU s"], fill_value=0)
+    header = ("data", "classifier", "log loss", "se", "Brier", "accuracy", "CPU s")
+    yield markdown_table(header, rows)
     if ratios:
-        average = np.exp(np.log(ratios).mean())
-        console.print(
-            f"Log loss by default over that of the best other classifier: {average:.3f} (geometric "
-            f"mean); first, or within one standard error of the first, on {within} of "
-            f"{len(ratios)} sets; CPU seconds over those of the Gaussian process: "
-            f"{seconds[OURS] / seconds['Gaussian process']:.1f}.",
-            soft_wrap=True,
+        yield (
+            f"Log loss by default over that of the best other classifier: "
+            f"{np.exp(np.log(ratios).mean()):.3f} (geometric mean); first, or within one standard "
+            f"error of the first, on {within} of {len(ratios)} sets; CPU seconds over those of the "
+            f"Gaussian process: {seconds[OURS] / seconds['Gaussian process']:.1f}."
         )
-    for line in left_out:
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    yield from left_out

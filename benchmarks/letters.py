@@ -8,14 +8,13 @@ of their own, and are left out.
 
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial, reduce
 from operator import or_
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
@@ -30,7 +29,7 @@ from kernelzoo.inference import VB, predict
 from kernelzoo.models import MultinomialProbit
 from kernelzoo.models.kernels import gaussian
 
-from .record import quiet_fit, table_of
+from .record import markdown_table, quiet_fit
 
 NEW, WIDTHS, LANDMARKS = 0.2, (0.03, 0.1), (300, 1000)
 UPSILONS = (1.0, 10.0, 100.0, 1000.0, 10_000.0)
@@ -76,13 +75,13 @@ def vb_with_prior_chosen(data: Data, columns: int) -> Predicted:
 
 def on_columns(data: Data) -> Predicted:
     """Logistic regression on the columns of one kernel."""
-    X, X_new, y, _ = data
+    X, X_new, y, y_new = data
     kernels = gaussian(WIDTHS[1]).landmarks(LANDMARKS[-1])
-    train, new = kernels(X).to_numpy()[0], kernels(X_new, X).to_numpy()[0]
+    columns = kernels(X).to_numpy()[0], kernels(X_new, X).to_numpy()[0]
     model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=300))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        return on_features((train, new, y, y), model)
+        return on_features((*columns, y, y_new), model)
 
 
 def on_features(data: Data, model: Any) -> Predicted:
@@ -107,18 +106,17 @@ CLASSIFIERS: dict[str, Callable[[Data], Predicted]] = {
 }
 
 
-def run(console: Console) -> None:
-    """Print the table."""
+def run() -> Iterator[str]:
+    """Table of the classifiers."""
     data = letters()
     *_, y, y_new = data
-    title = f"{len(y):,} letters, {len(y_new):,} new ones"
-    table = table_of(title, ("classifier",), ("seconds", "right, %", "log loss"))
-    table.add_column("")
+    yield f"**{len(y):,} letters, {len(y_new):,} new ones**"
+    rows = []
     for name, classify in CLASSIFIERS.items():
         clock = time.perf_counter()
         labels, probability, note = classify(data)
         seconds = time.perf_counter() - clock
         loss = "" if probability is None else f"{log_loss(y_new, probability):.3f}"
         right = 100 * float(np.mean(labels == y_new))
-        table.add_row(name, f"{seconds:.1f}", f"{right:.1f}", loss, note)
-    console.print(table)
+        rows.append((name, f"{seconds:.1f}", f"{right:.1f}", loss, note))
+    yield markdown_table(("classifier", "seconds", "right, %", "log loss", ""), rows)

@@ -7,23 +7,20 @@ one BLAS thread; it takes about five minutes.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import arviz as az
 import numpy as np
 import xarray as xr
-from rich.console import Console
 
 from kernelzoo.datasets import load
 from kernelzoo.inference import NUTS, Engine, Gibbs, identified
 from kernelzoo.models import MultinomialProbit
 from kernelzoo.models.kernels import Theta, as_stack, gaussian, linear, polynomial
 
-from .record import quiet_fit, table_of
-
-__all__ = ["run"]
+from .record import markdown_table, quiet_fit
 
 DIGITS_A_CLASS = 20
 VIEWS = ("fou", "fac", "kar", "pix")
@@ -127,16 +124,19 @@ class Clock:
         self._chain, self._last = draw.chain, now
 
 
-def run(console: Console) -> None:
-    """Print effective draws per second of each engine on each problem."""
+HEADER = (
+    *("engine", "draws", "s else", "s tuning", "s drawing"),
+    *("contrast, median", "contrast, least", "weights, least", "parameters, least"),
+    "largest R-hat",
+)
+
+
+def run() -> Iterator[str]:
+    """Tables of the effective draws per second of each engine, a problem at a time."""
     for title, build, engines in PROBLEMS:
         model = build()
-        numbers = ["draws", "s else", "s tuning", "s drawing", "contrast, median"]
-        numbers += ["contrast, least", "weights, least", "parameters, least", "largest R-hat"]
-        table = table_of(f"effective draws per processor second, {title}", ("engine",), numbers)
-        for engine, draws in engines:
-            table.add_row(repr(engine), f"{CHAINS * draws:,}", *_row(model, engine, draws))
-        console.print(table)
+        yield f"**Effective draws per processor second, {title}**"
+        yield markdown_table(HEADER, [_row(model, *each) for each in engines])
 
 
 def _row(model: MultinomialProbit, engine: Engine, draws: int) -> list[str]:
@@ -150,15 +150,12 @@ def _row(model: MultinomialProbit, engine: Engine, draws: int) -> list[str]:
     # Effective draws have no meaning for a kernel that is in all selections or in none.
     moves = {name: values.std(("chain", "draw")) > 0 for name, values in quantities.items()}
     per_second = []
-    for name, of in (
-        ("contrast", "median"),
-        ("contrast", "min"),
-        ("beta", "min"),
-        ("theta", "min"),
-    ):
-        counts = ess[name].where(moves[name]) if name in ess else xr.DataArray(np.nan)
+    for what in ("contrast median", "contrast min", "beta min", "theta min"):
+        quantity, of = what.split()
+        counts = ess[quantity].where(moves[quantity]) if quantity in ess else xr.DataArray(np.nan)
         count = float(getattr(counts, of)())
         per_second.append("-" if np.isnan(count) else f"{count / clock.drawing:.2f}")
     largest = max(float(rhat[name].where(moves[name]).max()) for name in rhat.data_vars)
     seconds = (rest, clock.tuning, clock.drawing)
-    return [*(f"{value:.1f}" for value in seconds), *per_second, f"{largest:.3f}"]
+    told = (f"{value:.1f}" for value in seconds)
+    return [repr(engine), f"{CHAINS * draws:,}", *told, *per_second, f"{largest:.3f}"]

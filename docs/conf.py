@@ -5,8 +5,9 @@ import sys
 from importlib.metadata import version as installed_version
 from pathlib import Path
 
-# The last is the checkout, for its studies.
-sys.path[:0] = [str(Path(__file__).parent / "extensions"), str(Path(__file__).parents[1])]
+DOCS = Path(__file__).parent
+# The last are the checkout, for its studies, and its tests, for the variants of the models.
+sys.path[:0] = [str(DOCS / "extensions"), str(DOCS.parent), str(DOCS.parent / "tests")]
 
 project = "kernelzoo"
 author = "the kernelzoo developers"
@@ -19,11 +20,10 @@ extensions = [
     "numpydoc",
     "myst_nb",
     "sphinx_design",
-    "docstrings",
-    "mathml",
+    "markup",
     "pages",
 ]
-exclude_patterns = ["_build", "extensions", "generated", "measured"]
+exclude_patterns = ["_build", "extensions", "measured"]
 nitpicky = False
 default_role = "py:obj"
 html_math_renderer = "mathml"

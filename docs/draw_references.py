@@ -11,13 +11,13 @@ from typing import Any
 
 import arviz as az
 import xarray as xr
-from rich.console import Console
 
 sys.path.append(str(Path(__file__).parent / "extensions"))
-from cards import CARDS, Card
-from references import REFERENCES, STATISTICS
+sys.path.extend(str(Path(__file__).parents[1] / folder) for folder in (".", "tests"))
+from references import REFERENCES
 
 import kernelzoo as kz
+from certificates.variants import VARIANTS, Variant
 from kernelzoo.inference.engine.paper import identified
 
 #: Samplers in order of preference, and their draws per chain at the first try.
@@ -29,9 +29,9 @@ TRIES = 4
 SEED = 1
 
 
-def draw(card: Card, draws: int | None = None) -> xr.DataTree:
+def draw(card: Variant, draws: int | None = None) -> xr.DataTree:
     """Draw the reference posterior of a card's example."""
-    model = card.make()
+    model = card.example()
     able = set(kz.engines(model).frame.query("applies != 'no'").index)
     sampler = next(name for name in SAMPLERS if name in able)
     draws = draws or SAMPLERS[sampler]
@@ -47,6 +47,7 @@ def draw(card: Card, draws: int | None = None) -> xr.DataTree:
 
 
 def _reference(result: xr.DataTree, sampler: str) -> xr.DataTree:
+    """Thinned draws of the identified quantities, and their statistics from all draws."""
     quantities = identified(result)
     statistics = {
         "mean": quantities.mean(("chain", "draw")),
@@ -56,38 +57,25 @@ def _reference(result: xr.DataTree, sampler: str) -> xr.DataTree:
     }
     if quantities.sizes["chain"] > 1:
         statistics["R-hat"] = az.rhat(quantities)
-    order = [name for name in STATISTICS if name in statistics]
-    summary = xr.concat(
-        [statistics[name] for name in order],
-        xr.DataArray(order, dims="statistic", name="statistic"),
-    )
+    names = xr.DataArray(list(statistics), dims="statistic", name="statistic")
+    summary = xr.concat(list(statistics.values()), names)
     every = max(quantities.sizes["draw"] * quantities.sizes["chain"] // (CHAINS * KEPT), 1)
     kept = quantities.isel(draw=slice(None, None, every)).astype("float32")
-    told = ("model", "variant", "random_seed", "versions")
-    attrs = {name: result.attrs[name] for name in told if name in result.attrs}
-    sizes = {"chains": quantities.sizes["chain"], "draws": quantities.sizes["draw"]}
+    for variable in kept.data_vars.values():
+        variable.encoding = {"zlib": True, "complevel": 9}
     tree = xr.DataTree.from_dict({"posterior": kept, "summary": summary})
-    tree.attrs = attrs | sizes | {"engine": sampler}
+    told = ("model", "variant", "random_seed", "versions")
+    tree.attrs = {name: result.attrs[name] for name in told if name in result.attrs}
+    sizes = {"chains": quantities.sizes["chain"], "draws": quantities.sizes["draw"]}
+    tree.attrs |= sizes | {"engine": sampler}
     return tree
 
 
-def main(slugs: list[str]) -> None:
-    """Draw the references of these cards, or of all, and write their files."""
-    console = Console()
+if __name__ == "__main__":
     warnings.simplefilter("ignore")
     REFERENCES.mkdir(exist_ok=True)
-    for card in CARDS:
-        if slugs and card.slug not in slugs:
-            continue
-        reference = draw(card)
-        path = REFERENCES / f"{card.slug}.nc"
-        packed = {"zlib": True, "complevel": 9}
-        reference.to_netcdf(
-            path,
-            encoding={"/posterior": dict.fromkeys(reference["posterior"].data_vars, packed)},
-        )
-        console.print(f"{card.slug}: {reference.attrs['engine']}, {path.stat().st_size} bytes")
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
+    for card in VARIANTS:
+        if not sys.argv[1:] or card.slug in sys.argv[1:]:
+            reference = draw(card)
+            reference.to_netcdf(REFERENCES / f"{card.slug}.nc")
+            print(f"{card.slug}: {reference.attrs['engine']}")

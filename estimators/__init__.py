@@ -9,9 +9,4 @@ from .classifier import KernelProbitClassifier
 from .completer import KernelCompleter
 from .regressor import CompositeKernelRegressor
 
-__all__ = [
-    "CompositeKernelRegressor",
-    "KernelBlocks",
-    "KernelCompleter",
-    "KernelProbitClassifier",
-]
+__all__ = ["CompositeKernelRegressor", "KernelBlocks", "KernelCompleter", "KernelProbitClassifier"]

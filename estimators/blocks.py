@@ -1,7 +1,7 @@
 """Kernels of the blocks of features, with every constant from the training objects."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import or_
 from typing import Any, Self, override
@@ -23,15 +23,7 @@ from ..models.kernels.labels import as_frame, check_distinct, ids_along, with_id
 from ..models.kernels.learned import ParametricStack
 from ..models.kernels.normalization import NORMALIZATIONS
 from ..models.kernels.stack import PRECISION, precision_of
-from ..validation import (
-    argument_error,
-    check_name,
-    check_one_table,
-    check_undated,
-    check_unmasked,
-)
-
-__all__ = ["RANK", "SCALE", "KernelBlocks", "KernelReader", "ids_of", "in_blocks"]
+from ..validation import argument_error, check_name, check_one_table, check_undated, check_unmasked
 
 PRECOMPUTED = "precomputed"
 SCALE, RANK = "scale", "rank"
@@ -44,6 +36,35 @@ HEAVY = 6.0
 type Tables = dict[str | None, Any]
 
 
+@dataclass(frozen=True)
+class FittedKernels:
+    """Kernels of the training objects, with every constant that kernels of new objects need."""
+
+    stack: DataArray | ParametricStack
+    specification: Kernels
+    standardize: bool | str
+    #: Training objects, their features scaled.
+    objects: Objects
+    scalers: dict[str | None, Any]
+    #: Names of all blocks of the input, those that no kernel uses among them.
+    blocks: frozenset[str | None]
+
+    @property
+    def table(self) -> DataArray:
+        """The stack, with parameters to learn at their start."""
+        return self.stack.start if isinstance(self.stack, ParametricStack) else self.stack
+
+    @property
+    def heavy_tailed(self) -> bool:
+        """Whether scaled features of a block have heavy tails, as those with many zeros do."""
+        for block in self.scalers:
+            features = np.asarray(self.objects.features[block])
+            varying = features[:, features.std(axis=0) > 0]
+            if varying.size and np.median((varying**4).mean(axis=0)) - 3 > HEAVY:
+                return True
+        return False
+
+
 class KernelReader(BaseEstimator):
     """Part of every estimator that turns its input into kernels; see `KernelBlocks`."""
 
@@ -54,35 +75,26 @@ class KernelReader(BaseEstimator):
     feature_names_in_: np.ndarray
 
     def _fit_kernels(
-        self,
-        X: Any,
-        order: pd.Index | None = None,
-        *,
-        kernels: Kernels | None = None,
-        standardize: bool | str | None = None,
-    ) -> DataArray | ParametricStack:
-        """Choose kernels, scales and widths on the training objects; return their stack.
+        self, X: Any, kernels: Any, standardize: bool | str, order: pd.Index | None = None
+    ) -> FittedKernels:
+        """Choose kernels, scales and widths on the training objects.
 
-        `order` are the ids of the objects in the order that they get, by default that of `X`;
-        `kernels` and `standardize` replace those of the estimator.
+        `order` are the ids of the objects in the order that they get, by default that of `X`.
         """
         owner = type(self).__name__
-        standardize = self.standardize if standardize is None else standardize
         if not isinstance(standardize, bool | str) or standardize not in (True, False, SCALE, RANK):
             rule = (
                 "'scale', 'rank', True (as 'scale'), False, or 'auto' of a classifier or regressor"
             )
             raise argument_error("standardize", owner, rule, repr(standardize))
-        self.standardize_ = standardize
         tables = self._tables(X, reset=True)
-        self._blocks_given = set(tables)
-        specification = specified(self.kernels if kernels is None else kernels, [*tables], owner)
-        self.specification_ = _normalized(specification, self.normalize, owner)
-        grams = {b for b in tables if not self.specification_.grams.isdisjoint({None, b})}
+        blocks = frozenset(tables)
+        specification = _normalized(specified(kernels, [*tables], owner), self.normalize, owner)
+        grams = {b for b in tables if not specification.grams.isdisjoint({None, b})}
         for block in grams:
             tables[block] = with_ids_of_columns(tables[block])
         order = ids_of(tables) if order is None else order
-        bound = {member.space for member in self.specification_.members}
+        bound = {member.space for member in specification.members}
         if None not in bound:
             # Blocks that no kernel uses may lack objects. An unknown one is refused below.
             tables = {block: tables[block] for block in tables if block in bound} or tables
@@ -90,31 +102,25 @@ class KernelReader(BaseEstimator):
         grams &= objects.features.keys()
         for block in grams:
             objects = objects.with_gram(block, "X" if block is None else block)
-        self._scalers = {
+        scalers = {
             # Arrays, whatever sklearn.set_config says.
             block: _scaler(standardize, values).set_output(transform="default").fit(values)
             for block, values in objects.features.items()
             if standardize and block not in grams
         }
-        self._training = self._scaled(objects)
-        stack = self.specification_(self._training)
-        table = stack.start if isinstance(stack, ParametricStack) else stack
-        self.kernel_names_ = table["kernel"].to_numpy().astype(object)
-        self._descriptions = {str(name): str(text) for name, text in table.attrs.items()}
+        objects = _scaled(objects, scalers)
+        stack = specification(objects)
         rounding = max((precision_of(tables[block]) for block in grams), default=0.0)
         if isinstance(stack, DataArray) and rounding:
             # Kernels in single precision may have a larger asymmetry and smaller eigenvalues.
             stack.attrs[PRECISION] = rounding
-        return stack
+        return FittedKernels(stack, specification, standardize, objects, scalers, blocks)
 
-    def _heavy_tailed(self) -> bool:
-        """Whether scaled features of a block have heavy tails, as those with many zeros do."""
-        for block in self._scalers:
-            table = np.asarray(self._training.features[block])
-            varying = table[:, table.std(axis=0) > 0]
-            if varying.size and np.median((varying**4).mean(axis=0)) - 3 > HEAVY:
-                return True
-        return False
+    def _keep(self, fitted: FittedKernels) -> None:
+        """Set the attributes of a fitted estimator that describe its kernels."""
+        self._fitted = fitted
+        self.specification_, self.standardize_ = fitted.specification, fitted.standardize
+        self.kernel_names_ = fitted.table["kernel"].to_numpy().astype(object)
 
     def kernel_stack(self, X: Any) -> DataArray | ParametricStack:
         """Kernels between new objects and the training objects, as ``kz.predict`` takes them.
@@ -131,26 +137,20 @@ class KernelReader(BaseEstimator):
             training object; otherwise with numbers.
         """
         check_is_fitted(self)
-        tables = self._tables(X, reset=False)
-        self._check_blocks(tables)
-        used = {block: t for block, t in tables.items() if block in self._training.features}
-        new = self._scaled(feature_spaces(_mapping(used), self._training, order=ids_of(X)))
-        ids, known = pd.Index(new.labels), self._training.labels
+        fitted, tables = self._fitted, self._tables(X, reset=False)
+        if not fitted.objects.features.keys() <= tables.keys() <= fitted.blocks:
+            one = "one array or frame without block names"
+            required = one if None in fitted.blocks else f"of the blocks {_sorted(fitted.blocks)}"
+            got = one if None in tables else f"the blocks {_sorted(tables)}"
+            required = f"{required}, as the training objects are"
+            raise argument_error("X", type(self).__name__, required, got)
+        used = {block: t for block, t in tables.items() if block in fitted.objects.features}
+        new = feature_spaces(_mapping(used), fitted.objects, order=ids_of(X))
+        ids, known = pd.Index(new.labels), fitted.objects.labels
         # Under the ids of training objects the kernels would take new features for theirs.
         if not ids.is_unique or ids.isin(known).any():
             new = replace(new, labels=labels_after(known, len(ids)), numbered=True)
-        return self.specification_(new, self._training)
-
-    def _check_blocks(self, tables: Tables) -> None:
-        """Raise unless new objects have the blocks used in training, and no unknown ones."""
-        if self._training.features.keys() <= tables.keys() <= self._blocks_given:
-            return
-        one = "one array or frame without block names"
-        known, given = sorted(map(str, self._blocks_given)), sorted(map(str, tables))
-        required = one if None in self._blocks_given else f"of the blocks {known}"
-        got = one if None in tables else f"the blocks {given}"
-        required = f"{required}, as the training objects are"
-        raise argument_error("X", type(self).__name__, required, got)
+        return fitted.specification(_scaled(new, fitted.scalers), fitted.objects)
 
     def _tables(self, X: Any, *, reset: bool) -> Tables:
         """Read the tables of all blocks; `reset` also records their features."""
@@ -211,14 +211,6 @@ class KernelReader(BaseEstimator):
             str(b): _columns_of(table, given, str(b), owner) for b, given in self.blocks.items()
         }
 
-    def _scaled(self, objects: Objects) -> Objects:
-        """Return objects whose features are on the scale of the training objects."""
-        scaled = {
-            block: scaler.transform(objects.features[block])
-            for block, scaler in self._scalers.items()
-        }
-        return replace(objects, features=objects.features | scaled)
-
     @property
     def _pairwise(self) -> bool:
         return isinstance(self.kernels, str) and self.kernels == PRECOMPUTED
@@ -254,11 +246,10 @@ class KernelBlocks(
         between kernels of one scale. Features of kernels are those of the normalised kernels;
         basis expansions by a function are left as they are.
     standardize : {"scale", "rank"} or bool, default="scale"
-        Bring each feature to mean 0 and standard deviation 1 over the training objects. Kernels
-        that add features up are otherwise decided by the features of largest scale. "rank": first
-        replace each value by its rank among the training objects, new ones by interpolation; for
-        features with many zeros or heavy tails. False: for features whose scales mean something,
-        such as counts, fingerprints or shares. True is "scale".
+        Bring each feature to mean 0 and standard deviation 1 over the training objects: otherwise
+        the features of largest scale decide a kernel. "rank": first replace each value by its rank
+        among the training objects; for features with many zeros or heavy tails. False: for features
+        whose scales mean something, such as counts or shares. True is "scale".
 
     Attributes
     ----------
@@ -284,14 +275,12 @@ class KernelBlocks(
 
     - a DataFrame with columns (block, feature): ``pd.concat({"rna": A, "protein": B}, axis=1)``;
     - an array or DataFrame, with `blocks` if there are several;
-    - a dict of arrays or DataFrames of the same objects; frames are aligned by their index, in the
-      order of the first frame, whether a kernel uses it or not;
+    - a dict of arrays or DataFrames of the same objects; frames are aligned by their index;
     - with "precomputed": an array (obs, training obs, kernel) or, of one kernel, (obs, training
       obs). scikit-learn's cross-validation takes rows and columns of every kernel.
 
-    The rows of predictions, and of kernels from `transform`, have the order of the first frame, and
-    so must an array `y`; a Series is aligned by its index.
-
+    The rows of predictions, and of kernels from `transform`, have the order of the first frame,
+    whether a kernel uses it or not, and so must an array `y`; a Series is aligned by its index.
     Features of new objects are matched by name. Those of a frame with columns of one level must
     have the order of the training features, as everywhere in scikit-learn.
 
@@ -332,12 +321,13 @@ class KernelBlocks(
     @override
     def fit_transform(self, X: Any, y: Any = None) -> DataArray:
         """Fit, and return the kernels of the training objects; see `transform`."""
-        stack = self._fit_kernels(X)
-        if isinstance(stack, ParametricStack):
-            got = f"the parameters {list(stack.parameters)}"
+        fitted = self._fit_kernels(X, self.kernels, self.standardize)
+        if isinstance(fitted.stack, ParametricStack):
+            got = f"the parameters {list(fitted.stack.parameters)}"
             requirement = "without parameters to learn, which only the classifiers accept"
             raise argument_error("kernels", type(self).__name__, requirement, got)
-        return stack.transpose("obs", "basis", "kernel")
+        self._keep(fitted)
+        return fitted.stack.transpose("obs", "basis", "kernel")
 
     def transform(self, X: Any) -> DataArray:
         """Kernels between objects and the training objects.
@@ -365,6 +355,16 @@ def _scaler(standardize: bool | str, values: Any) -> Any:
     return make_pipeline(
         QuantileTransformer(n_quantiles=n_quantiles, subsample=None), StandardScaler()
     )
+
+
+def _scaled(objects: Objects, scalers: Mapping[str | None, Any]) -> Objects:
+    """Return objects whose features are on the scale of the training objects."""
+    scaled = {block: each.transform(objects.features[block]) for block, each in scalers.items()}
+    return replace(objects, features=objects.features | scaled)
+
+
+def _sorted(blocks: Iterable[str | None]) -> list[str]:
+    return sorted(map(str, blocks))
 
 
 def specified(kernels: Any, blocks: list[str | None], owner: str) -> Kernels:

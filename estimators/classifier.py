@@ -9,8 +9,6 @@ from sklearn.utils.multiclass import check_classification_targets
 from ..models import MultinomialProbit
 from .predictor import AUTO, KernelPredictor
 
-__all__ = ["KernelProbitClassifier"]
-
 
 class KernelProbitClassifier(ClassifierMixin, KernelPredictor):
     """Classifier on a weighted combination of kernels: `MultinomialProbit` in scikit-learn.

@@ -25,10 +25,9 @@ from ..validation import (
     check_positive,
     check_undated,
     check_unmasked,
+    integer_seed,
 )
 from .blocks import in_blocks
-
-__all__ = ["KernelCompleter"]
 
 OWNER = "KernelCompleter"
 
@@ -148,14 +147,10 @@ class KernelCompleter(
         # Without gaps no model checks them, but new objects may have gaps.
         check_positive(self.lam, "lam", OWNER)
         check_jitter(self.jitter, OWNER)
-        steps = () if self.normalize is None else self.normalize
-        steps = (steps,) if isinstance(steps, str) else tuple(steps)
-        for step in steps:
-            check_name(step, ["trace"], "normalize", OWNER)
-        if self.random_state is None:
-            self._seed = int(np.random.SeedSequence().generate_state(1)[0])
-        else:
-            self._seed = self.random_state
+        if self.normalize is not None:
+            check_name(self.normalize, ["trace"], "normalize", OWNER)
+        steps = () if self.normalize is None else (self.normalize,)
+        self._seed = integer_seed(self.random_state, "random_state", OWNER)
         n = len(next(iter(tables.values())))
         self._nu = n - 1 + check_positive(self.excess, "excess", OWNER)
         completion = complete_kernels(
@@ -176,12 +171,8 @@ class KernelCompleter(
         self.completed_: CompletedRows = completion.of(completion.objects)
         self.kernel_names_ = completion.mean["kernel"].to_numpy().astype(object)
         self.n_features_in_ = n
-        self._units = np.array(
-            [
-                np.diagonal(kernel)[seen].mean()
-                for kernel, seen in zip(completion.mean.values, completion.visible.T, strict=True)
-            ]
-        )
+        of_kernels = zip(completion.mean.values, completion.visible.T, strict=True)
+        self._units = np.array([np.diagonal(kernel)[seen].mean() for kernel, seen in of_kernels])
         return self
 
     @override
@@ -250,17 +241,10 @@ class KernelCompleter(
         if tables is not None:
             return {str(name): table for name, table in tables.items()}
         X = as_frame(X)
-        check_one_table(X, "X", OWNER)
-        check_unmasked(X, "X", OWNER)
-        check_undated(X, "X", OWNER)
-        array = validate_data(
-            self,
-            X,
-            reset=reset,
-            allow_nd=True,
-            ensure_all_finite="allow-nan",
-            ensure_min_samples=2 if reset else 1,
-        )
+        for check in (check_one_table, check_unmasked, check_undated):
+            check(X, "X", OWNER)
+        checks = {"allow_nd": True, "ensure_all_finite": "allow-nan"}
+        array = validate_data(self, X, reset=reset, ensure_min_samples=2 if reset else 1, **checks)
         if isinstance(X, pd.DataFrame):
             return {"K0": X}
         deep = array[:, :, None] if array.ndim == 2 else array
@@ -271,13 +255,8 @@ class KernelCompleter(
         return labelled(tables, self.completion_.mean, OWNER, "X").astype(float)
 
     def _normalized(self, rows: NDArray, kernels: NDArray) -> NDArray:
-        steps = self.completion_.steps
-        return np.stack(
-            [
-                normalize(new, None, np.diagonal(K), steps, OWNER)
-                for new, K in zip(rows, kernels, strict=True)
-            ]
-        )
+        steps, pairs = self.completion_.steps, zip(rows, kernels, strict=True)
+        return np.stack([normalize(new, None, np.diagonal(K), steps, OWNER) for new, K in pairs])
 
     @override
     def __sklearn_tags__(self) -> Tags:

@@ -1,7 +1,7 @@
 """What classifiers and regressors share: kernels, model, engine and result."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -12,11 +12,11 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, v
 from xarray import DataArray, Dataset, DataTree, concat
 
 from ..inference import ApproximationWarning, fit, predict, select
-from ..inference.engine.k_hat import is_unreliable, predictions_alone
+from ..inference.engine.convergence import is_unreliable, predictions_alone
 from ..inference.engine.provenance import check_fitted, check_result
-from ..inference.selection import SCALES, why_no_selection
+from ..inference.left_out import SCALES, why_no_selection
 from ..models.combinations.sums import FixedWeights
-from ..models.kernels import Kernels, inverse_multiquadric
+from ..models.kernels import inverse_multiquadric
 from ..models.kernels.labels import (
     aligned,
     as_frame,
@@ -27,9 +27,7 @@ from ..models.kernels.labels import (
 )
 from ..user_warnings import warn_user
 from ..validation import argument_error, check_undated, check_unmasked
-from .blocks import RANK, SCALE, KernelReader, ids_of
-
-__all__ = ["KernelPredictor"]
+from .blocks import RANK, SCALE, FittedKernels, KernelReader, ids_of
 
 #: Value of the parameters that `select` chooses.
 AUTO = "auto"
@@ -37,12 +35,11 @@ AUTO = "auto"
 
 @dataclass(frozen=True)
 class _Candidate:
-    """Kernels of some features, what `select` chose for them, and the estimator's attributes."""
+    """Kernels, the arguments of a model on them, and the log scores if `select` chose any."""
 
-    stack: Any
+    kernels: FittedKernels
     options: dict[str, Any]
     log_scores: DataArray | None
-    fitted: dict[str, Any]
 
     @property
     def best(self) -> float:
@@ -94,7 +91,11 @@ class KernelPredictor(KernelReader):
         KernelWarning
             As the model does. `weights_` warns of weights that cannot be read, not `fit`.
         """
-        log_scores = self._declare(X, y)
+        responses = self._checked_responses(y)
+        kernels = self._fit_kernels(X, self.kernels, self._first_features)
+        response = self._in_order(responses, kernels)
+        chosen, log_scores = self._choose(X, kernels, response)
+        self._declare(chosen, response)
         seed = self.random_state
         if isinstance(seed, np.random.RandomState):
             seed = int(seed.randint(np.iinfo(np.int32).max))
@@ -129,7 +130,8 @@ class KernelPredictor(KernelReader):
         """
         check_is_fitted(self)
         weights = weights_of(self.model_, self.result_)
-        described = [self._descriptions.get(name, name) for name in self.kernel_names_]
+        texts = self._fitted.table.attrs
+        described = [str(texts.get(name, name)) for name in self.kernel_names_]
         if described != list(self.kernel_names_):
             weights = weights.assign_coords(description=("kernel", described))
         if why := weights.attrs.get("unreliable"):
@@ -187,8 +189,25 @@ class KernelPredictor(KernelReader):
         elif labels_of(as_frame(y)) is None and len(y) == len(ids):
             y = (pd.Series if np.ndim(y) == 1 else pd.DataFrame)(np.asarray(y), index=ids)
         # Results of earlier versions do not name the choice, which is then made again.
-        chosen = result["selection"].attrs if "selection" in result.children else {}
-        estimator._declare(X, y, order, chosen or None)
+        saved = result["selection"].attrs if "selection" in result.children else {}
+        responses = estimator._checked_responses(y)
+        kernels, features = estimator.kernels, estimator._first_features
+        if saved:
+            name, _, ranks = str(saved["features"]).partition(", ")
+            if kernels is None and name == "inverse_multiquadric":
+                kernels = inverse_multiquadric("median")
+            features = ranks if ranks and estimator.standardize == AUTO else features
+        fitted = estimator._fit_kernels(X, kernels, features, order)
+        response = estimator._in_order(responses, fitted)
+        if saved:
+            options = estimator._options
+            found = zip(cls._without_choice, (float(saved["scale"]), saved["weights"]), strict=True)
+            # Parameters that are given are those of this estimator: `check_fitted` compares them.
+            options |= {name: value for name, value in found if _is_auto(options[name])}
+            candidate = _Candidate(fitted, options, None)
+        else:
+            candidate, _ = estimator._choose(X, fitted, response, order)
+        estimator._declare(candidate, response)
         try:
             check_fitted(estimator.model_, result, f"{cls.__name__}.from_result")
         except ValueError as error:
@@ -199,108 +218,88 @@ class KernelPredictor(KernelReader):
         estimator.result_ = result
         return estimator
 
-    def _declare(
-        self,
-        X: Any,
-        y: Any,
-        order: pd.Index | None = None,
-        chosen: Mapping[Any, Any] | None = None,
-    ) -> DataArray | None:
-        """Set `model_`, declared on training objects in the order of `X` or of ids.
+    @property
+    def _options(self) -> dict[str, Any]:
+        """Arguments of the model as the estimator has them, "auto" among them."""
+        return {name: getattr(self, name) for name in self._of_model}
 
-        Return the held-out log scores of what was chosen, if anything was; their attributes name
-        it. `chosen` are these attributes of an earlier fit, whose choice is repeated.
+    @property
+    def _first_features(self) -> bool | str:
+        """How features are standardised before ranks are tried."""
+        return SCALE if self.standardize == AUTO else self.standardize
+
+    def _checked_responses(self, y: Any) -> Any:
+        """Responses after scikit-learn's checks, with the labels of rows and columns that y has.
+
+        Called before X is read, because the checks delete the names of the features.
         """
         owner, y = type(self).__name__, as_frame(y)
         _check_responses(y, owner)
-        # Before X, because it deletes the names of the features.
         checked = validate_data(self, y=y, **self._checks_of_response)
-        features = SCALE if self.standardize == AUTO else self.standardize
-        kernels = None
-        if chosen is not None:
-            name, _, ranks = str(chosen["features"]).partition(", ")
-            if self.kernels is None and name == "inverse_multiquadric":
-                kernels = inverse_multiquadric("median")
-            features = ranks if ranks and self.standardize == AUTO else features
-        stack = self._fit_kernels(X, order, kernels=kernels, standardize=features)
-        objects = self._training.labels
-        ids, table = labels_of(y), pd.Series if np.ndim(checked) == 1 else pd.DataFrame
-        given = checked if ids is None else table(checked, index=ids)
-        ordered = np.asarray(aligned(given, objects, "y", owner))
+        # Of classifiers, scikit-learn's check has taken the only column of a table.
+        if isinstance(y, pd.DataFrame) and checked.ndim == 2:
+            return pd.DataFrame(checked, labels_of(y), y.columns.tolist())
+        return checked if labels_of(y) is None else pd.Series(checked, labels_of(y))
+
+    def _in_order(self, responses: Any, kernels: FittedKernels) -> Any:
+        """Responses of the model, in the order of the training objects."""
+        owner, objects = type(self).__name__, kernels.objects.labels
+        ordered = aligned(responses, objects, "y", owner)
         check_consistent_length(objects, ordered)
         check_repeated(objects, ordered, "y", owner)
         # A copy: the caller may change y in place.
-        response: Any = np.array(self._response(ordered))
-        # Of classifiers, scikit-learn's check has taken the only column of a table.
-        if isinstance(y, pd.DataFrame) and response.ndim == 2:
-            response = pd.DataFrame(response, index=objects, columns=y.columns.tolist())
-        scale, rule = self._without_choice
-        if chosen is not None:
-            options = {name: getattr(self, name) for name in self._of_model}
-            # Parameters that are given are those of this estimator: `check_fitted` compares them.
-            found = {scale: float(chosen["scale"]), rule: chosen["weights"]}
-            options |= {name: found[name] for name in found if _is_auto(options[name])}
-            self.model_ = type(self)._model(stack, response, **options)
-            return None
-        best, log_scores = self._candidate(stack, response), None
-        if best.log_scores is not None:
-            best, log_scores = self._better_features(best, X, order, response)
-            equal = isinstance(best.options[rule], FixedWeights)
-            weights = "fixed" if equal else "mean"
-            log_scores.attrs |= {"scale": float(best.options[scale]), "weights": weights}
-        self.__dict__.update(best.fitted)
-        self.model_ = type(self)._model(best.stack, response, **best.options)
-        return log_scores
+        response = np.array(self._response(np.asarray(ordered)))
+        if isinstance(ordered, pd.DataFrame):
+            return pd.DataFrame(response, index=objects, columns=ordered.columns)
+        return response
 
-    def _better_features(
-        self, first: "_Candidate", X: Any, order: pd.Index | None, response: Any
-    ) -> tuple["_Candidate", DataArray]:
-        """Choose kernels and features that are left to us by the log scores of left-out objects.
+    def _declare(self, chosen: _Candidate, response: Any) -> None:
+        """Set `model_` and what describes its kernels."""
+        self._keep(chosen.kernels)
+        self.model_ = type(self)._model(chosen.kernels.stack, response, **chosen.options)
+
+    def _choose(
+        self, X: Any, first: FittedKernels, response: Any, order: pd.Index | None = None
+    ) -> tuple[_Candidate, DataArray | None]:
+        """Choose what is left to us by the log scores of left-out objects, which are returned.
 
         Inverse multiquadric kernels replace Gaussian ones if their mean log score is higher, and so
-        do ranks scaled features where these are heavy-tailed.
+        do ranks scaled features where these are heavy-tailed. The attributes of the log scores name
+        the choice.
         """
-        name, kernels = ("gaussian" if self.kernels is None else "given"), None
-        tried = {name: first}
-
-        def attempt(name: str, kernels: Kernels | None, features: Any) -> "_Candidate":
-            stack = self._fit_kernels(X, order, kernels=kernels, standardize=features)
-            tried[name] = self._candidate(stack, response)
-            return tried[name]
-
-        best, ranked = first, self.standardize == AUTO and self._heavy_tailed()
-        if self.kernels is None:
-            features = SCALE if self.standardize == AUTO else self.standardize
+        name, kernels = ("gaussian" if self.kernels is None else "given"), self.kernels
+        tried = {name: self._candidate(first, response)}
+        if tried[name].log_scores is None:
+            return tried[name], None
+        if kernels is None:
             other = inverse_multiquadric("median")
-            if (second := attempt("inverse_multiquadric", other, features)).best > best.best:
-                best, name, kernels = second, "inverse_multiquadric", other
-        if ranked:
-            ranks = attempt(f"{name}, rank", kernels, RANK)
-            best = max(best, ranks, key=lambda candidate: candidate.best)
+            fitted = self._fit_kernels(X, other, self._first_features, order)
+            tried["inverse_multiquadric"] = self._candidate(fitted, response)
+            if tried["inverse_multiquadric"].best > tried[name].best:
+                name, kernels = "inverse_multiquadric", other
+        if self.standardize == AUTO and first.heavy_tailed:
+            ranks = self._fit_kernels(X, kernels, RANK, order)
+            tried[f"{name}, rank"] = self._candidate(ranks, response)
+        chosen = max(tried, key=lambda each: tried[each].best)
         log_scores = [each.log_scores for each in tried.values() if each.log_scores is not None]
         together = log_scores[0]
         if len(tried) > 1:
             together = concat(log_scores, pd.Index(list(tried), name="features"))
-        chosen = next(name for name, candidate in tried.items() if candidate is best)
-        return best, together.assign_attrs(features=chosen)
+        scale, rule = (tried[chosen].options[argument] for argument in self._without_choice)
+        weights = "fixed" if isinstance(rule, FixedWeights) else "mean"
+        attributes = {"features": chosen, "scale": float(scale), "weights": weights}
+        return tried[chosen], together.assign_attrs(attributes)
 
-    def _candidate(self, stack: Any, response: Any) -> "_Candidate":
-        options, log_scores = self._chosen(stack, response)
-        return _Candidate(stack, options, log_scores, dict(vars(self)))
-
-    def _chosen(self, stack: Any, response: Any) -> tuple[dict[str, Any], DataArray | None]:
-        """Arguments of the model, "auto" replaced by what predicts left-out objects best.
-
-        Also return the log scores, if `select` chose.
-        """
-        options = {name: getattr(self, name) for name in self._of_model}
+    def _candidate(self, kernels: FittedKernels, response: Any) -> _Candidate:
+        """Replace "auto" by the arguments of the model that predict left-out objects best."""
+        options = self._options
         chosen = [name for name in self._without_choice if _is_auto(options[name])]
         if not chosen:
-            return options, None
+            return _Candidate(kernels, options, None)
         options |= {name: self._without_choice[name] for name in chosen}
-        model = type(self)._model(stack, response, **options)
+        model = type(self)._model(kernels.stack, response, **options)
         if why_no_selection(model) is not None:
-            return options, None
+            return _Candidate(kernels, options, None)
         scale, rule = self._without_choice
         selection = select(
             model,
@@ -308,7 +307,7 @@ class KernelPredictor(KernelReader):
             choose_weights=rule in chosen,
             progressbar=False,
         )
-        return options | selection.settings, selection.log_scores
+        return _Candidate(kernels, options | selection.settings, selection.log_scores)
 
     @abstractmethod
     def _response(self, y: np.ndarray) -> np.ndarray:

@@ -12,8 +12,6 @@ from ..models.kernels.labels import order_of
 from ..validation import check_flag
 from .predictor import AUTO, KernelPredictor
 
-__all__ = ["CompositeKernelRegressor"]
-
 
 class CompositeKernelRegressor(RegressorMixin, KernelPredictor):
     """Regression on a weighted combination of kernels: `CompositeKernelRegression` in scikit-learn.

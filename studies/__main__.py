@@ -6,10 +6,8 @@
 import argparse
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
@@ -23,7 +21,7 @@ from . import (
     zhang2004,
     zhang_mixture,
 )
-from .study import Report, Study, run_study
+from .study import Study, run_study
 
 #: Functions that make the studies; some look for data files.
 STUDIES: dict[str, Callable[[], Study]] = {
@@ -31,7 +29,7 @@ STUDIES: dict[str, Callable[[], Study]] = {
     "zhang-mixture-table1": zhang_mixture.table_1,
     "zhang-mixture-table2": zhang_mixture.table_2,
     "zhang-mixture-table3": zhang_mixture.table_3,
-    "zhang-mixture-weights": zhang_mixture.learned_weights,
+    "zhang-mixture-weights": partial(zhang_mixture.learned_weights, "types"),
     "zhang-mixture-weights-scaled": partial(zhang_mixture.learned_weights, "scaled"),
     "zhang-mixture-weights-widths": partial(zhang_mixture.learned_weights, "widths"),
     "girolami2005-table1": girolami2005.table_1,
@@ -42,7 +40,7 @@ STUDIES: dict[str, Callable[[], Study]] = {
     "damoulas2009-mfeat": damoulas2009.table_7,
     "damoulas2009-mfeat-gibbs": damoulas2009.table_6,
     "damoulas2009-synthetic": damoulas2009_synthetic.study,
-    "damoulas2009-protein": damoulas2009.tables_8_to_10,
+    "damoulas2009-protein": partial(damoulas2009.tables_8_to_10, damoulas2009.SCALED),
     "damoulas2009-protein-raw": partial(damoulas2009.tables_8_to_10, damoulas2009.RAW),
     "kato-figure2": kato.figure_2,
     "kato-figure3": kato.figure_3,
@@ -50,42 +48,33 @@ STUDIES: dict[str, Callable[[], Study]] = {
 }
 
 
-def reproduce(
-    name: str, out: Path, console: Console, *, splits: int | None = None, cores: int = 1
-) -> Report:
-    """Run or resume a study, print its table, and write it to the folder `out`."""
-    study = STUDIES[name]()
-    report = run_study(study, out, splits=splits, cores=cores)
-    files = (f"{name}.csv", f"{name}.md", f"{study.ledger or name}/")
-    console.print(report)
-    if report.interrupted:
-        console.print("Stopped: finished splits are kept; the same command resumes the study.")
-    console.print(f"written: {', '.join(str(out / file) for file in files)}")
-    return report
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a study, or the demonstration."""
+    """Run or resume a study, print its table and write it; or run the demonstration."""
     parser = argparse.ArgumentParser(prog="studies", description=__doc__)
     parser.add_argument("name", choices=["demo", *STUDIES], metavar="NAME", help=", ".join(STUDIES))
     parser.add_argument("--splits", type=int, help="in place of the paper's number")
     parser.add_argument("--cores", type=int, default=1, help="processes")
     parser.add_argument("--cluster", metavar="ADDRESS", help="of a Dask scheduler")
-    parser.add_argument("--seed", type=int, default=1, help="of the demonstration")
     parser.add_argument("--out", type=Path, default=Path("results"), help="folder for the output")
     options = parser.parse_args(arguments)
     # Output to a file is not cut to a terminal's width.
     console = Console(width=None if sys.stdout.isatty() else 160)
     if options.name == "demo":
-        demo.run(options.out, options.seed, console)
+        demo.run(options.out, console)
         return 0
-    client: AbstractContextManager[Any] = nullcontext()
     if options.cluster is not None:
         from distributed import Client
 
-        client = Client(options.cluster)
-    with client:
-        reproduce(options.name, options.out, console, splits=options.splits, cores=options.cores)
+        Client(options.cluster)  # becomes the active client, which `run_study` uses
+    study = STUDIES[options.name]()
+    try:
+        report = run_study(study, options.out, splits=options.splits, cores=options.cores)
+    except KeyboardInterrupt:
+        console.print("Stopped: finished splits are kept; the same command resumes the study.")
+        return 130
+    console.print(report)
+    units = options.out / (study.ledger or study.name)
+    console.print(f"written: {options.out / study.name}.csv, {units}/")
     return 0
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import lapack, solve_triangular
+from scipy.linalg import cho_solve, solve_triangular
 
 from kernelzoo.inference import Run
 from kernelzoo.inference.multinomial_probit.vb_kernels import KernelFamily
@@ -27,9 +27,6 @@ from kernelzoo.models import MultinomialProbit
 from kernelzoo.models.combinations import Binary, Mean
 from kernelzoo.models.combinations.normal_coordinates import draw_hyperparameters
 from kernelzoo.numerics.probit import log_probability_and_gradient
-
-#: Of one start, where a recipe has none.
-MAX_ITERATIONS = 500
 
 
 @dataclass(frozen=True)
@@ -93,9 +90,8 @@ def iterate(model: MultinomialProbit, state: Printed) -> Printed:
     K = np.tensordot(state.weights, state.kernels, axes=1)
     gram, target = K.T @ K, state.y.T @ K
     roots = tuple(precision_factor(gram, row)[0] for row in precision)
-    covariances = [_inverse(root) for root in roots]
-    W = np.array([V @ row for V, row in zip(covariances, target, strict=True)])
-    W_var = np.array([np.diag(V) for V in covariances])
+    V = np.array([cho_solve((root, True), np.eye(len(root))) for root in roots])
+    W, W_var = (V @ target[..., None])[..., 0], np.diagonal(V, axis1=1, axis2=2)
     zeta_rate = model.upsilon + 0.5 * (W**2 + W_var)  # eq 11
     new = replace(state, W=W, W_var=W_var, roots=roots, zeta_rate=zeta_rate)
     # Weights, and exponents and kernel parameters, appendix B.4.
@@ -111,19 +107,13 @@ def iterate(model: MultinomialProbit, state: Printed) -> Printed:
     log_z, gradient = log_probability_and_gradient(f, model.label_codes)
     objective = printed_objective(
         float(log_z.sum()),
-        -2 * sum(float(np.log(np.diag(root)).sum()) for root in roots),
+        -2 * float(sum(np.log(np.diag(root)).sum() for root in roots)),
         (model.tau + 0.5) / zeta_rate,
         W,
         W_var,
-        sum(float(np.sum((K @ V) * K)) for V in covariances),
+        float(sum(np.sum((K @ each) * K) for each in V)),
     )
     return replace(new, y=f + gradient, objective=objective)
-
-
-def _inverse(root: NDArray) -> NDArray:
-    """Covariance of a Cholesky factor of its inverse."""
-    lower = np.tril(lapack.dpotri(root, lower=True)[0])
-    return lower + np.tril(lower, -1).T
 
 
 def _update_weights(rule: Any, state: Printed) -> Printed:
@@ -166,7 +156,7 @@ def ascend(model: MultinomialProbit, run: Run, algorithm: dict[str, Any]) -> Pri
     ends = []
     for weights in beginnings:
         state = start(model, weights, rng)
-        for _ in range(algorithm.get("max_iterations", MAX_ITERATIONS)):
+        for _ in range(algorithm["max_iterations"]):
             before, state = state.objective, iterate(model, state)
             change = abs(state.objective - before)
             if change <= algorithm["tolerance"] * abs(state.objective):
@@ -180,10 +170,9 @@ def draws(
 ) -> dict[str, NDArray]:
     """Draw the free variables from their factors."""
     out: dict[str, NDArray] = {}
-    if state.rho is not None:
-        out["rho"] = state.rho.sample(number, rng)
-    if state.beta is not None:
-        out["beta"] = state.beta.sample(number, rng)
+    for name in ("rho", "beta"):
+        if (factor := getattr(state, name)) is not None:
+            out[name] = factor.sample(number, rng)
     if state.psi is not None:
         psi, _ = state.psi.sample(number, rng)
         coordinates = state.family.coordinates

@@ -2,39 +2,36 @@
 
 The first set has three classes in the plane, divided by known regressors of (1, x1, x2). Figures 4
 and 5 and eq 13 show the posterior of one decision boundary, its slope and intercept, by Gibbs
-sampling and by variational Bayes (VB). The paper prints neither regressors nor points: here 90
-points are uniform on a square, and the boundary between the first two classes is x2 = x1 - 1/3. The
-comparison is how much smaller VB's covariance is, and whether the true boundary lies in the region
-of probability 0.95 of the normal with the posterior mean and covariance.
+sampling and by variational Bayes (VB). The comparison is how much smaller VB's covariance is, and
+whether the true boundary lies in the region of probability 0.95 of the normal with the posterior
+mean and covariance.
 
-The second set is Neal's, with 400 objects, with and without its noise on the inputs, which the
-paper does not mention, and with the features (1, x1, x2, x1^2, x1 x2, x2^2). The study gives
-errors, the agreement of the decision regions of Figures 6 and 7, and Table 1, the times of 100,000
-sweeps and of 100 VB iterations. The paper says that VB needs fewer iterations; on these data it
-needs more, as the rows of 2,000 iterations show.
+The second set is Neal's, with the features (1, x1, x2, x1^2, x1 x2, x2^2). The study gives errors,
+the agreement of the decision regions of Figures 6 and 7, and Table 1, the times of 100,000 sweeps
+and of 100 VB iterations.
 
 Both models have tau = upsilon = 1. VB is the algorithm of Table 2 (see `damoulas2009`) with the
 stated number of iterations. With a single kernel this is exact mean field.
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import chi2
-from xarray import DataTree
 
 from kernelzoo.datasets import neal_three_class
-from kernelzoo.datasets.dataset import Dataset
 from kernelzoo.inference import predict
 from kernelzoo.inference.engine import with_group
 from kernelzoo.models.kernels import as_stack
 
-from .damoulas2009 import PRIOR, fitted
+from .damoulas2009 import PRIOR, error, fitted
 from .study import RECIPES as ALL
 from .study import Study, Task, described
+
+type Recipes = Mapping[str, Mapping[str, Any]]
 
 #: Regressors (class, feature) of the first set.
 REGRESSORS = np.array([[0.5, -1.0, 2.0], [-0.5, 2.0, -1.0], [-1.0, 2.0, 2.0]])
@@ -66,37 +63,25 @@ def boundary(W: NDArray) -> NDArray:
     return np.stack([-first / second, -constant / second], axis=-1)
 
 
-def boundaries(
-    column: str, seed: int, *, n: int, recipes: Mapping[str, Mapping[str, Any]]
-) -> dict[str, float]:
+def boundaries(column: str, seed: int, *, n: int, recipes: Recipes) -> dict[str, float]:
     """Compare the posteriors of a boundary, from `n` points, by their covariances (eq 13)."""
+    features, labels = divided_plane(n, seed)
     values: dict[str, float] = {}
     for name, recipe in recipes.items():
-        draws = _boundary_draws(seed, n, recipe)
+        _, result = fitted(as_stack({"plane": features}), labels, seed, recipe)
+        W = result["posterior"]["W"].stack(sample=("chain", "draw"))
+        draws = boundary(W.transpose("sample", "class", "basis").to_numpy())
         covariance = np.cov(draws.T)
         gap = boundary(REGRESSORS) - draws.mean(axis=0)
         inside = gap @ np.linalg.solve(covariance, gap) <= chi2.ppf(0.95, 2)
         moments = 1000.0 * np.array([*covariance[0], covariance[1, 1]])
         values |= dict(zip(_rows(name), (*moments, 100.0 * inside), strict=True))
     by_gibbs, by_vb = (values[_rows(name)[0]] for name in ("Gibbs", "VB"))
-    values[VARIANCES] = by_gibbs / by_vb
-    return {row: float(value) for row, value in values.items()}
-
-
-def _boundary_draws(seed: int, n: int, recipe: Mapping[str, Any]) -> NDArray:
-    """Draw slope and intercept (draw, 2) from the posterior."""
-    features, labels = divided_plane(n, seed)
-    _, result = fitted(as_stack({"plane": features}), labels, seed, recipe)
-    return boundary(_regressors(result))
+    return values | {VARIANCES: by_gibbs / by_vb}
 
 
 def _rows(name: str) -> tuple[str, ...]:
     return tuple(f"{name}: {what}" for what in (*MOMENTS, TRUE))
-
-
-def _regressors(result: DataTree) -> NDArray:
-    W = result["posterior"]["W"].stack(sample=("chain", "draw"))
-    return W.transpose("sample", "class", "basis").to_numpy()
 
 
 def quadratic(X: Any) -> NDArray:
@@ -114,43 +99,31 @@ def regions(
     noise: float,
     side: int,
     kept: int,
-    recipes: Mapping[str, Mapping[str, Any]],
+    recipes: Recipes,
 ) -> dict[str, float]:
-    """Compare errors and regions (the share of a grid with the class of the first recipe)."""
+    """Compare errors and regions (the share of a grid with the class of the first recipe).
+
+    Classes are predicted from `kept` draws, on a grid of `side` by `side` points.
+    """
     train, test = (neal_three_class(m, s, noise) for m, s in ((n, seed), (n_test, seed + 1)))
-    grid = _grid(side)
-    values: dict[str, float] = {}
-    reference = None
-    for name, recipe in recipes.items():
-        classify = _classifier(train, seed, recipe, kept)
-        objects = {"training": train.X, "new": test.X, "grid": grid}
-        labels = {what: classify(X) for what, X in objects.items()}
-        reference = labels["grid"] if reference is None else reference
-        values |= {
-            f"{name}: error on training objects": 100.0 * np.mean(labels["training"] != train.y),
-            f"{name}: error on new objects": 100.0 * np.mean(labels["new"] != test.y),
-            f"{name}: region as of {next(iter(recipes))}": 100.0
-            * np.mean(labels["grid"] == reference),
-        }
-    return {row: float(value) for row, value in values.items()}
-
-
-def _grid(side: int) -> NDArray:
-    """Points (side^2, 2) of a grid on the unit square, row by row."""
     axis = np.linspace(0, 1, side)
-    return np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)
-
-
-def _classifier(
-    train: Dataset, seed: int, recipe: Mapping[str, Any], kept: int
-) -> Callable[[Any], NDArray]:
-    """Fit the model to Neal's data; return a function that predicts classes from `kept` draws."""
+    grid = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)
     kernels = as_stack({"quadratic": quadratic(train.X)})
-    model, result = fitted(kernels, np.asarray(train.y), seed, recipe)
-    posterior = result["posterior"].to_dataset()
-    spaced = np.linspace(0, posterior.sizes["draw"] - 1, kept).astype(int)
-    with_group(result, "posterior", posterior.isel(draw=spaced))
-    return lambda X: predict(model, result, {"quadratic": quadratic(X)})["label"].to_numpy()
+    values: list[float] = []
+    reference = None
+    for recipe in recipes.values():
+        model, result = fitted(kernels, np.asarray(train.y), seed, recipe)
+        posterior = result["posterior"].to_dataset()
+        spaced = np.linspace(0, posterior.sizes["draw"] - 1, kept).astype(int)
+        with_group(result, "posterior", posterior.isel(draw=spaced))
+        on_train, on_test, on_grid = (
+            predict(model, result, {"quadratic": quadratic(X)})["label"].to_numpy()
+            for X in (train.X, test.X, grid)
+        )
+        reference = on_grid if reference is None else reference
+        values += [error(on_train, np.asarray(train.y)), error(on_test, np.asarray(test.y))]
+        values.append(100.0 - error(on_grid, reference))
+    return dict(zip(_region_rows(list(recipes)), values, strict=True))
 
 
 def _region_rows(names: list[str]) -> tuple[str, ...]:
@@ -178,21 +151,13 @@ def durations(column: str, seed: int, *, n: int, rounds: int, sweeps: int) -> di
 
 def study() -> Study:
     """Section 4.1: eq 13 with Figures 4 and 5, Figures 6 and 7, Table 1."""
-    plane, clock = "plane", "Neal, time"
-    neal = {"Neal": 0.1, "Neal, without noise": 0.0}
-    grid = {"n": 400, "n_test": 1000, "side": 30, "kept": 200, "recipes": RECIPES}
     both = {name: RECIPES[name] for name in ("Gibbs", "VB")}
-    tasks = (
-        Task(
-            plane,
-            (*(row for name in both for row in _rows(name)), VARIANCES),
-            boundaries,
-            {"n": 90, "recipes": both},
-        ),
-        *(
-            Task(column, _region_rows(list(RECIPES)), regions, grid | {"noise": noise})
-            for column, noise in neal.items()
-        ),
-        Task(clock, (*SECONDS.values(), RATIO), durations, {"n": 400, "rounds": 3, "sweeps": 1000}),
-    )
+    rows = (*(row for name in both for row in _rows(name)), VARIANCES)
+    tasks = [Task("plane", rows, boundaries, {"n": 90, "recipes": both})]
+    grid = {"n": 400, "n_test": 1000, "side": 30, "kept": 200, "recipes": RECIPES}
+    for column, noise in {"Neal": 0.1, "Neal, without noise": 0.0}.items():
+        settings = grid | {"noise": noise}
+        tasks.append(Task(column, _region_rows(list(RECIPES)), regions, settings))
+    clock = {"n": 400, "rounds": 3, "sweeps": 1000}
+    tasks.append(Task("Neal, time", (*SECONDS.values(), RATIO), durations, clock))
     return described("damoulas2009-synthetic", tasks)

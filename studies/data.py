@@ -1,6 +1,5 @@
 """Data sets for the studies."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from typing import cast
@@ -12,13 +11,9 @@ from kernelzoo.datasets import Dataset, load
 from kernelzoo.validation import check_name
 
 
-def objects(name: str, standardize: bool, classes: Sequence[str] | None = None) -> Dataset:
-    """Load all objects of a data set, or those of some classes; they are cached in memory."""
-    return _objects(name, standardize, None if classes is None else tuple(map(str, classes)))
-
-
 @cache
-def _objects(name: str, standardize: bool, classes: tuple[str, ...] | None) -> Dataset:
+def objects(name: str, standardize: bool, classes: tuple[str, ...] | None = None) -> Dataset:
+    """Load all objects of a data set, or those of some classes; they are kept in memory."""
     data = load(name)
     X, y = cast(pd.DataFrame, data.X), np.asarray(data.y)
     if classes is not None:

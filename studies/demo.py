@@ -10,74 +10,49 @@ from matplotlib import pyplot as plt
 from rich.console import Console
 from xarray import DataTree
 
-from kernelzoo.datasets import load
-from kernelzoo.inference import (
-    NUTS,
-    VB,
-    ApproximationWarning,
-    Comparison,
-    Engine,
-    Exact,
-    Gibbs,
-    compare_engines,
-    engines,
-    fit,
-    predict,
-)
-from kernelzoo.inference.plots import plot_bound, plot_engines, plot_reliability, plot_weights
-from kernelzoo.models import MultinomialProbit, WishartCompletion
-from kernelzoo.models.kernels import gaussian, linear, polynomial
+import kernelzoo as kz
 
-type Runs = tuple[tuple[Engine, dict[str, Any]], ...]
-
+SEED = 1
 CHAINS: dict[str, Any] = {"chains": 4, "cores": min(2, os.cpu_count() or 1)}
 
 
-def run(out: Path, seed: int, console: Console) -> Comparison:
+def run(out: Path, console: Console) -> None:
     """Classify wines with VB and Gibbs; complete a kernel with Exact, Gibbs and NUTS; compare."""
     out.mkdir(parents=True, exist_ok=True)
-    comparison = _classify(out, seed, console)
-    _complete(out, seed, console)
+    _classify(out, console)
+    _complete(out, console)
     console.print(f"\nwritten to {out}/: {', '.join(sorted(p.name for p in out.iterdir()))}")
     console.print("next: make lab opens Jupyter on the tour (notebooks/tour.ipynb)")
-    return comparison
 
 
-def _classify(out: Path, seed: int, console: Console) -> Comparison:
+def _classify(out: Path, console: Console) -> None:
     """Learn which of three kernels separates wines, with its uncertainty."""
-    data = load("wine").split(test_size=0.3, seed=seed)
-    kernels = (gaussian(1 / 13) | linear() | polynomial(2)).normalize("trace")
-    model = MultinomialProbit(kernels(data.X_train), data.y_train)
-    test_kernels = kernels(data.X_test, data.X_train)
+    data = kz.datasets.load("wine").split(test_size=0.3, seed=SEED)
+    kernels = (kz.gaussian(1 / 13) | kz.linear() | kz.polynomial(2)).normalize("trace")
+    model = kz.MultinomialProbit(kernels(data.X_train), data.y_train)
+    new = kernels(data.X_test, data.X_train)
     console.rule("a classifier on three kernels: MultinomialProbit")
     console.print(
         f"wine: {len(data.y_train)} objects to learn from, {len(data.y_test)} held out, "
         f"{model.n_classes} classes, kernels {', '.join(model.coords['kernel'])}"
     )
-    runs: Runs = (VB(), {}), (Gibbs(), CHAINS | {"draws": 2000, "tune": 500})
-    results = _fit(model, runs, out / "wine", seed, console)
-    comparison = compare_engines(
-        results, model=model, kernels_new=test_kernels, labels_new=data.y_test
-    )
-    for table in ("engines", "variables", "elements"):
-        getattr(comparison, table).to_csv(out / f"{table}.csv")
-    predictions = {name: predict(model, result, test_kernels) for name, result in results.items()}
-    plot_weights(results)
+    runs = {kz.VB(): {}, kz.Gibbs(): CHAINS | {"draws": 2000, "tune": 500}}
+    results = _fit(model, runs, out / "wine", console)
+    scoring = {"model": model, "kernels_new": new, "labels_new": data.y_test}
+    comparison = kz.compare_engines(results, **scoring)
+    comparison.engines.to_csv(out / "engines.csv")
+    predictions = {name: kz.predict(model, result, new) for name, result in results.items()}
+    kz.plots.plot_weights(results)
     plt.savefig(out / "weights.png")
-    plot_engines(results)
-    plt.savefig(out / "engines.png")
-    plot_bound(results["VB"])
-    plt.savefig(out / "bound.png")
-    plot_reliability(predictions, data.y_test)
+    kz.plots.plot_reliability(predictions, data.y_test)
     plt.savefig(out / "reliability.png")
     plt.close("all")
     console.print(comparison, markup=False, highlight=False, soft_wrap=True)
-    return comparison
 
 
-def _complete(out: Path, seed: int, console: Console) -> None:
+def _complete(out: Path, console: Console) -> None:
     """Draw the missing rows of a small kernel matrix by Exact, Gibbs and NUTS."""
-    model = WishartCompletion.example()
+    model = kz.WishartCompletion.example()
     console.rule("a kernel with missing rows: WishartCompletion")
     console.print(
         f"{len(model.coords['train'])} objects seen, {len(model.coords['test'])} missing: few "
@@ -85,28 +60,23 @@ def _complete(out: Path, seed: int, console: Console) -> None:
         "gradient, once, for 10 to 30 seconds"
     )
     chains = CHAINS | {"draws": 1000, "tune": 300}
-    runs: Runs = (Exact(), {"draws": 4000}), (Gibbs(), chains), (NUTS(), chains)
-    results = _fit(model, runs, out / "completion", seed, console)
-    console.print(compare_engines(results), markup=False, highlight=False, soft_wrap=True)
+    runs = {kz.Exact(): {"draws": 4000}, kz.Gibbs(): chains, kz.NUTS(): chains}
+    results = _fit(model, runs, out / "completion", console)
+    console.print(kz.compare_engines(results), markup=False, highlight=False, soft_wrap=True)
 
 
 def _fit(
-    model: pm.Model,
-    runs: Runs,
-    stem: Path,
-    seed: int,
-    console: Console,
+    model: pm.Model, runs: dict[Any, dict[str, Any]], stem: Path, console: Console
 ) -> dict[str, DataTree]:
     """Fit with each engine, and save the results in files that begin with `stem`."""
-    names = ", ".join(engines(model).frame.query("applies != 'no'").index)
+    names = ", ".join(kz.engines(model).frame.query("applies != 'no'").index)
     more = f"python -m kernelzoo engines {type(model).__name__}"
     console.print(f"engines that apply: {names} ({more} says why others do not)")
     results = {}
-    for engine, options in runs:
+    for engine, options in runs.items():
         with warnings.catch_warnings():
             # The tables and figures mark engines with too large a k-hat.
-            warnings.simplefilter("ignore", ApproximationWarning)
-            result = fit(model, engine, random_seed=seed, **options)
-        result.to_netcdf(f"{stem}-{engine.name.lower()}.nc")
-        results[engine.name] = result
+            warnings.simplefilter("ignore", kz.ApproximationWarning)
+            results[engine.name] = kz.fit(model, engine, random_seed=SEED, **options)
+        results[engine.name].to_netcdf(f"{stem}-{engine.name.lower()}.nc")
     return results

@@ -1,39 +1,30 @@
 """Tables 1 and 2 and Figure 3 of Girolami and Rogers (2005).
 
 The tables: variational Bayes with type-II maximum likelihood on four data sets with two classes,
-with a Gaussian, a linear and a polynomial kernel, each alone and all three combined. Choices where
-the paper is silent: heart is standardised on its training part, the other sets are not; a width w
-means exp(-d^2 / (2 w^2)), the polynomial is (1 + x'y)^2, and each kernel has trace N; the algorithm
-starts from phi = 1 and xi = 1, with sigma = varsigma = 0.01 and tau = nu = 1, fits these four from
-the fifth iteration on, and stops after 100, because they have no fixed point. It starts from equal
-weights and from each kernel alone; the printed weights tell which start the paper used. 2-norm has
-400 objects, as in Lanckriet et al. (2004), whose sets the paper uses.
+with a Gaussian, a linear and a polynomial kernel, each alone and all three combined. It starts from
+equal weights and from each kernel alone; the printed weights tell which start the paper used.
 
 The figure: a kernel is split into the rank-one kernels of its eigenvectors, which a classifier
-reweights. The paper's points are not printed; here each class has two clusters, as in Figure 2.
+reweights.
 
 Type-II maximum likelihood (section 4.2): from some iteration on, each one first makes the priors of
 precisions and concentrations those of highest expected log density under their factors. Their
 shapes have no maximum: they grow without bound, so the number of iterations is part of the recipe.
-
-The paper's equations are listed, with their places in the code, in ``docs/equations.md``.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cache, reduce
-from operator import or_
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
-from scipy.special import digamma, zeta
+from scipy.optimize import brentq
+from scipy.special import digamma
 
-from kernelzoo.datasets import Dataset, twonorm
-from kernelzoo.datasets.dataset import Split
+from kernelzoo.datasets import Split, twonorm
 from kernelzoo.inference import MAP, Run, fit, predict
-from kernelzoo.inference.composite_kernel.vb import Approximation, Data, State, update
+from kernelzoo.inference.composite_kernel.vb import Approximation, Data, update
 from kernelzoo.inference.composite_kernel.vb import start as first_state
 from kernelzoo.inference.composite_kernel.vb_likelihoods import Bernoulli
 from kernelzoo.inference.engine import lean_tree
@@ -57,19 +48,14 @@ CLASSIFIERS: dict[str, tuple[tuple[str, ...], int]] = {
     f"{COMBINED}, {EQUAL}": (KERNELS, 1),
     f"{COMBINED}, {HIGHEST}": (KERNELS, len(STARTS)),
 }
-
 RECIPE = RECIPES["girolami2005"]
 DATA: dict[str, dict[str, Any]] = RECIPE["data"]
 SEED = 2005
-
-
 # Largest shape: beyond, log a - digamma(a) has lost its digits.
 LARGEST_SHAPE = 1e8
-NEWTON_STEPS = 100
 
 
-@dataclass(frozen=True)
-class TypeTwo:
+class TypeTwo(NamedTuple):
     """Draws of the highest bound; by start, the bound with the fitted priors, and mean weights."""
 
     result: Any
@@ -102,7 +88,9 @@ def fit_type_two(
         data, state = declared, first_state(declared, len(model.coords["function"]), weights)
         for iteration in range(max_iterations):
             if iteration >= type_two_from:
-                data = replace(data, priors=_most_likely(state, priors))
+                factors = {"phi": state.phi, "varphi": state.weights.rho}
+                fitted = {name: most_likely(factors[name]) for name in priors if factors[name]}
+                data = replace(data, priors=fitted)
             state = update(data, state)
         ends.append((data, state))
     bounds = np.array([state.objective for _, state in ends])
@@ -113,28 +101,15 @@ def fit_type_two(
     return TypeTwo(lean_tree(model, run, sample, {}), bounds, weights)
 
 
-def _most_likely(state: State, priors: Mapping[str, Gamma]) -> dict[str, Gamma]:
-    """Priors with the highest expected log density (section 4.2)."""
-    factors = {"phi": state.phi, "varphi": state.weights.rho}
-    return {name: most_likely(factors[name]) for name in priors if factors[name]}
-
-
 def most_likely(factor: Any) -> Gamma:
     """Maximise sum_m E[log Gamma(x_m | shape, rate)] (section 4.2) for a factor of the x_m."""
     average = float(np.mean(factor.mean))
     gap = float(np.log(average) - np.mean(factor.mean_log))
     if gap <= 0.5 / LARGEST_SHAPE:
         return Gamma(LARGEST_SHAPE, LARGEST_SHAPE / average)
-    # Minka's approximation, between 1 / (2 gap) and 1 / gap.
-    shape = (3 - gap + np.sqrt((gap - 3) ** 2 + 24 * gap)) / (12 * gap)
-    for _ in range(NEWTON_STEPS):
-        misfit = np.log(shape) - digamma(shape) - gap
-        slope = shape**2 * (1 / shape - zeta(2, shape))
-        new = 1 / (1 / shape + misfit / slope)
-        if abs(new - shape) <= 1e-12 * shape:
-            break
-        shape = new
-    return Gamma(float(shape), float(shape / average))
+    # log a - digamma(a) is between 1 / (2 a) and 1 / a.
+    shape = brentq(lambda a: np.log(a) - digamma(a) - gap, 0.5 / gap, 1 / gap, rtol=1e-14)
+    return Gamma(shape, shape / average)
 
 
 def divide(
@@ -144,41 +119,25 @@ def divide(
 
     With `n` objects of 2-norm: the same sample for every seed.
     """
-    data = objects(column, standardize=False) if n is None else _two_norm(n)
+    data = objects(column, standardize=False) if n is None else twonorm(n, seed=SEED)
     return data.split(test_size, seed=seed, standardize=standardize)
 
 
-@cache
-def _two_norm(n: int) -> Dataset:
-    return twonorm(n, seed=SEED)
-
-
 def _specification(width: float) -> Kernels:
-    members = gaussian(0.5 / width**2), linear(), polynomial(2)
-    named = (kernel.named(name) for kernel, name in zip(members, KERNELS, strict=True))
-    return reduce(or_, named).normalize("trace")
+    first, second, third = KERNELS
+    members = gaussian(0.5 / width**2).named(first) | linear().named(second)
+    return (members | polynomial(2).named(third)).normalize("trace")
 
 
 def _fitted(
     kernels: xr.DataArray, labels: NDArray, seed: int, starts: int, recipe: Mapping[str, Any]
 ) -> tuple[CompositeKernelClassification, TypeTwo]:
-    model = CompositeKernelClassification(
-        kernels,
-        labels,
-        combination=DirichletWeights(**recipe["concentrations"]),
-        **recipe["precisions"],
-    )
+    rule = DirichletWeights(**recipe["concentrations"])
+    model = CompositeKernelClassification(kernels, labels, combination=rule, **recipe["precisions"])
     n = len(model.coords["kernel"])
     beginnings = [np.full(n, 1 / n), *np.eye(n)][:starts]
-    algorithm = recipe["algorithm"]
-    return model, fit_type_two(
-        model,
-        beginnings,
-        type_two_from=algorithm["type_two_from"],
-        max_iterations=algorithm["max_iterations"],
-        draws=recipe["draws"],
-        seed=seed,
-    )
+    settings = {name: recipe["algorithm"][name] for name in ("type_two_from", "max_iterations")}
+    return model, fit_type_two(model, beginnings, draws=recipe["draws"], seed=seed, **settings)
 
 
 def accuracies(
@@ -207,20 +166,23 @@ def optima(
     split = divide(column, seed, **data)
     kernels = _specification(width)(split.X_train)
     _, fitted = _fitted(kernels, split.y_train, seed, len(STARTS), recipe)
-    bounds, ends = fitted.bounds, fitted.weights
-    values = _by_kernel(HIGHEST, ends[bounds.argmax()])
-    for start, bound, weights in zip(STARTS, bounds, ends, strict=True):
-        values |= _by_kernel(start, weights)
-        values[f"{start}: bound"] = float(bounds.max() - bound)
-    return values
-
-
-def _by_kernel(start: str, weights: NDArray) -> dict[str, float]:
-    return dict(zip(_rows(start), (100.0 * weights).tolist(), strict=True))
+    best = fitted.bounds.argmax()
+    ends = dict(zip((HIGHEST, *STARTS), [fitted.weights[best], *fitted.weights], strict=True))
+    values = {
+        row: 100.0 * float(weight)
+        for start, weights in ends.items()
+        for row, weight in zip(_rows(start), weights, strict=True)
+    }
+    below = fitted.bounds[best] - fitted.bounds
+    return values | dict(zip(map(_bound, STARTS), below.tolist(), strict=True))
 
 
 def _rows(start: str) -> tuple[str, ...]:
     return tuple(f"{start}: {kernel}" for kernel in KERNELS)
+
+
+def _bound(start: str) -> str:
+    return f"{start}: bound"
 
 
 def clusters(
@@ -254,31 +216,20 @@ def realignment(
     Eigenvalues and weights each add up to 100 per cent. `points` are settings of `clusters`.
     """
     X, y = clusters(np.random.default_rng(seed), **points)
-    gram = gaussian(0.5 / width**2)(X)
-    kernels, shares = eigenvector_kernels(gram.to_numpy()[0])
+    gram = gaussian(0.5 / width**2)(X).to_numpy()[0]
+    kernels, shares = eigenvector_kernels(gram)
     model = CompositeKernelClassification(
         dict(enumerate(kernels)), y, combination=DirichletWeights(varphi=1.0), **precisions
     )
     result = fit(model, MAP(), random_seed=seed, progressbar=False, log_likelihood=False)
     weights = result["point"]["beta"].to_numpy()
-    signs = 2.0 * y - 1
-    labels = np.outer(signs, signs)
+    labels = np.outer(2.0 * y - 1, 2.0 * y - 1)
     return {
-        "alignment before": 100.0 * kernel_alignment(gram.to_numpy()[0], labels),
+        "alignment before": 100.0 * kernel_alignment(gram, labels),
         "alignment after": 100.0 * kernel_alignment(np.tensordot(weights, kernels, axes=1), labels),
         "largest eigenvalue": 100.0 * float(shares.max()),
         "largest weight": 100.0 * float(weights.max()),
     }
-
-
-def _settings(column: str, draws: int) -> dict[str, Any]:
-    data = {"test_size": 0.3} | DATA[column]
-    recipe = {name: RECIPE[name] for name in ("precisions", "concentrations", "algorithm")}
-    return {"width": data.pop("width"), "data": data, "recipe": recipe | {"draws": draws}}
-
-
-def _skip(column: str) -> str | None:
-    return None if "n" in DATA[column] else absence(column)
 
 
 def table_1() -> Study:
@@ -288,16 +239,20 @@ def table_1() -> Study:
 
 def table_2() -> Study:
     """Table 2: the kernels' weights, from equal weights and from other starts."""
-    by_start = (row for start in STARTS for row in (*_rows(start), f"{start}: bound"))
+    by_start = (row for start in STARTS for row in (*_rows(start), _bound(start)))
     return _of_all_data("girolami2005-table2", (*_rows(HIGHEST), *by_start), optima, 100)
 
 
 def _of_all_data(
     name: str, rows: tuple[str, ...], function: Callable[..., dict[str, float]], draws: int
 ) -> Study:
-    tasks = (
-        Task(column, rows, function, _settings(column, draws), _skip(column)) for column in DATA
-    )
+    recipe = {name: RECIPE[name] for name in ("precisions", "concentrations", "algorithm")}
+    tasks = []
+    for column, row in DATA.items():
+        data = {"test_size": 0.3} | row
+        settings = {"width": data.pop("width"), "data": data, "recipe": recipe | {"draws": draws}}
+        skip = None if "n" in data else absence(column)
+        tasks.append(Task(column, rows, function, settings, skip))
     return described(name, tasks)
 
 

@@ -27,8 +27,10 @@ from kernelzoo.models.kernels import Kernels, gaussian, linear, polynomial
 from .study import RECIPES, Study, Task, described
 
 RECIPE = RECIPES["girolami2005_coverage"]
-ENGINES: dict[str, dict[str, Any]] = RECIPE["engines"]
-SETTINGS = {column: RECIPE["common"] | own for column, own in RECIPE["data"].items()}
+SETTINGS = {
+    column: RECIPE["common"] | own | {"engines": RECIPE["engines"]}
+    for column, own in RECIPE["data"].items()
+}
 
 
 class Problem(NamedTuple):
@@ -46,11 +48,8 @@ def known_truth(rng: np.random.Generator, settings: Mapping[str, Any]) -> Proble
     X = rng.normal(size=(n + settings["n_test"], 3))
     kernels = _kernels(settings["width"])
     K, K_new = kernels(X[:n]), kernels(X[n:], X[:n])
-    options = {
-        "combination": DirichletWeights(settings["tau"], settings["nu"]),
-        "sigma": settings["sigma"],
-        "varsigma": settings["varsigma"],
-    }
+    options = {name: settings[name] for name in ("sigma", "varsigma")}
+    options["combination"] = DirichletWeights(settings["tau"], settings["nu"])
     prior = CompositeKernelRegression(K, np.zeros(n), **options)
     names = ["beta", "alpha", "gamma", "t"]
     beta, alpha, gamma, targets = pm.draw([prior[name] for name in names], random_seed=rng)
@@ -81,11 +80,10 @@ def _kernels(width: float) -> Kernels:
 
 
 def coverage(column: str, seed: int, **settings: Any) -> dict[str, float]:
-    """Run every engine on one draw of a problem; per cent, by engine.
+    """Run every engine on one draw of a problem; settings are a column's in ``SETTINGS``.
 
-    Settings are those in ``SETTINGS``, and ``engines``: keyword arguments of `fit` by name. Counted
-    are new targets in normal intervals, the root mean squared error in standard deviations of the
-    targets, and, if the truth is known, the kernels' weights in central intervals of their draws.
+    In per cent: new targets in normal intervals, the root mean squared error in standard deviations
+    of the targets, and, if the truth is known, weights in central intervals of their draws.
     """
     problem = PROBLEMS[column](np.random.default_rng(seed), settings)
     level = settings["level"] / 100
@@ -113,9 +111,12 @@ def coverage(column: str, seed: int, **settings: Any) -> dict[str, float]:
 
 def coverage_study() -> Study:
     """Coverage of 90 % intervals, and errors, over 50 problems of each kind."""
+    kinds = {
+        "known truth": ("new targets", "error", "weights"),
+        "Friedman": ("new targets", "error"),
+    }
     tasks = []
     for column, settings in SETTINGS.items():
-        kinds = ["new targets", "error", *(["weights"] if column == "known truth" else [])]
-        rows = tuple(f"{name}: {kind}" for name in ENGINES for kind in kinds)
-        tasks.append(Task(column, rows, coverage, {**settings, "engines": ENGINES}))
+        rows = tuple(f"{name}: {kind}" for name in settings["engines"] for kind in kinds[column])
+        tasks.append(Task(column, rows, coverage, settings))
     return described("girolami2005-coverage", tasks)

@@ -1,50 +1,23 @@
 """Figures 2 to 4 of Kato and Rivero (2017): completion of kernels, and classifiers on them.
 
 One set of runs serves the three figures: each study shows its part of the same table and reuses the
-runs of the others. Choices where the paper is silent:
-
-- Kernels have a mean visible diagonal of 1. ``EM`` uses lambda = 0.1, the model's default, and runs
-  to the minimum. ``EM as printed`` is the paper's: 0.001, zeros at the start, 100 plain iterations
-  (the paper has no convergence rule; the minimum would need thousands).
-- ``Gibbs`` has lambda = 0.1 and l + 1 degrees of freedom, the defaults, and 1e-4 added to the
-  visible diagonals. Its kernels are posterior means; its 90 % intervals are for 50 missing entries
-  a kernel. Entries mix slowly: with half missing, 4,000 draws of mfeat had 510 effective draws for
-  the median entry and 3.5 for the worst. Their intervals covered 83 %, as did those of 5,000 draws
-  that mixed several times as slowly. Gibbs takes longer than all other methods together, and so has
-  fewer repetitions and ratios.
-- M of the imputations is the paper's eq (22) with lambda = 0.1.
-- The paper separates membrane proteins from others with 200 and with 1,000 of 2,318 proteins for
-  training. Here the data have 10 or 27 classes, and the AUC is the mean over one-versus-rest SVMs.
-  The small part has a fifth of each class, the large one 43 %, the share of 1,000 in 2,318. C is 1,
-  scikit-learn's default.
-
-The paper's seven kernels of yeast proteins (2,318 objects) are not available. In their place:
-
-- ``mfeat``: six views of handwritten digits, 20 of each class, drawn anew for each repetition
-  (l = 200); features z-scored over these objects, Gaussian kernels exp(-d^2 / D) of D features.
-- ``digits200``: six kernels of 200 such digits from another paper, two of them singular.
-- ``protein fold``: the 311 training proteins in ten feature spaces, as with mfeat, and two kernels
-  of Smith-Waterman scores, cosine-normalised.
-- ``embryo 1`` to ``embryo 5``: kernels of embryo development that are really incomplete. One kernel
-  is fully known; the data include masks that hide a further part of it.
+runs of the others. The paper's seven kernels of yeast proteins are not available; the data sets in
+their place, the methods, and choices where the paper is silent are in ``studies.toml``.
 
 Masks follow the paper: entries that are missing at one ratio are missing at every higher ratio, and
 each object keeps one kernel, chosen at random. A ratio is a share of all pairs of object and
-kernel; in the embryo data it is a share of the known kernel's objects.
-
-Labels of the test part are used for scores only.
-
-The paper's equations are listed, with their places in the code, in ``docs/equations.md``.
+kernel; in the embryo data it is a share of the known kernel's objects. Labels of the test part are
+used for scores only.
 """
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
+from sklearn.preprocessing import StandardScaler
 
 from kernelzoo.datasets import load
 from kernelzoo.inference import EM, fit, predict
@@ -59,19 +32,21 @@ from .study import RECIPES, Study, Task, described
 #: Completion methods with their settings.
 METHODS: dict[str, dict[str, Any]] = RECIPES["kato"]["methods"]
 PLAIN = tuple(name for name, recipe in METHODS.items() if recipe["by"] != "Gibbs")
+#: Data sets by column, with the kernels that get classifiers, ratios and repetitions.
+COLUMNS: dict[str, dict[str, Any]] = RECIPES["kato"]["columns"]
 MATRIX = "M"
 PARTS = {"small": 0.2, "large": 0.43}
 DISTANCE, COVERAGE, SMALLER = "distance", "coverage", "AUC of M, small part"
 #: Ratio of Figure 2, per cent.
 HALF = 50
-
-
-#: Complete kernels and the labels of their objects.
-type Whole = tuple[xr.DataArray, NDArray]
+#: The paper's own data set, of which the text gives the AUC on M; MKMC is EM.
+YEAST = "yeast (2,318 proteins)"
+#: Index of the known kernel in each of the embryo data's experiments.
+_EMBRYO_KNOWN = (1, 2, 3, 3, 4)
 
 
 class Problem(NamedTuple):
-    """Kernels and their visible part."""
+    """Kernels and their visible part; all entries of the `known` kernels are in the data."""
 
     kernels: xr.DataArray
     visible: NDArray[np.bool_]
@@ -103,35 +78,30 @@ def training_part(rng: np.random.Generator, labels: NDArray, share: float) -> ND
     return train
 
 
-def _mfeat(rng: np.random.Generator) -> Whole:
-    data = load("mfeat")
+def problem(column: str, seed: int, ratio: float) -> Problem:
+    """Make the kernels of a column of ``COLUMNS``, and hide a share of their rows."""
+    if column.startswith("embryo"):
+        return _embryo(int(column.removeprefix("embryo")) - 1, ratio)
+    data = load(COLUMNS[column]["data"])
+    rng = np.random.default_rng(seed)
     y = np.asarray(data.y)
-    chosen = [rng.choice(np.flatnonzero(y == c), 20, replace=False) for c in np.unique(y)]
-    objects = np.concatenate(chosen)
-    views = {name: X.to_numpy()[objects] for name, X in data.views.items()}
-    return (as_stack({name: _gaussian(X) for name, X in views.items()}), y[objects])
-
-
-def _protein_fold(rng: np.random.Generator) -> Whole:
-    data = load("protein_fold")
-    n = data.n_published_train
+    chosen = np.arange(data.n_published_train or len(y))
+    if column == "mfeat":
+        digits = [rng.choice(np.flatnonzero(y == c), 20, replace=False) for c in np.unique(y)]
+        chosen = np.concatenate(digits)
     kernels = {}
     for name, table in data.views.items():
-        X = table.to_numpy()[:n]
-        kernels[name] = _cosine(X) if name in data.similarities else _gaussian(X)
-    return (as_stack(kernels), np.asarray(data.y)[:n])
-
-
-def _digits200(rng: np.random.Generator) -> Whole:
-    data = load("kernels_digits200")
-    kernels = {name: gram.to_numpy() for name, gram in data.views.items()}
-    return (as_stack(kernels), np.asarray(data.y))
+        X = table.to_numpy()[chosen]
+        if column == "digits200":
+            kernels[name] = X
+        else:
+            kernels[name] = _cosine(X) if name in data.similarities else _gaussian(X)
+    visible = nested_mask(rng, len(chosen), len(kernels), ratio)
+    return Problem(as_stack(kernels), visible, y[chosen], tuple(kernels))
 
 
 def _gaussian(X: NDArray) -> NDArray:
-    sd = X.std(axis=0)
-    Z = (X - X.mean(axis=0)) / np.where(np.ptp(X, axis=0) > 0, sd, 1.0)
-    return gaussian(1 / X.shape[1])(Z).to_numpy()[0]
+    return gaussian()(StandardScaler().fit_transform(X)).to_numpy()[0]
 
 
 def _cosine(scores: NDArray) -> NDArray:
@@ -139,39 +109,11 @@ def _cosine(scores: NDArray) -> NDArray:
     return scores / np.outer(sizes, sizes)
 
 
-#: Index of the known kernel in each of the embryo data's experiments.
-_EMBRYO_KNOWN = (1, 2, 3, 3, 4)
-
-
-def _embryo(number: int, seed: int, ratio: float) -> Problem:
+def _embryo(number: int, ratio: float) -> Problem:
     extras = load("kernels_embryo").extras
-    values = extras[f"exp{number}_K"]
-    names = [f"K{k}" for k in range(len(values))]
+    kernels = {f"K{k}": values for k, values in enumerate(extras[f"exp{number}_K"])}
     visible = extras[f"exp{number}_MID{round(100 * ratio)}"] > 0
-    known = (names[_EMBRYO_KNOWN[number]],)
-    return Problem(as_stack(dict(zip(names, values, strict=True))), visible, None, known)
-
-
-def _hidden(make: Callable[[np.random.Generator], Whole], seed: int, ratio: float) -> Problem:
-    rng = np.random.default_rng(seed)
-    kernels, labels = make(rng)
-    names = tuple(kernels["kernel"].values.tolist())
-    visible = nested_mask(rng, len(labels), len(names), ratio)
-    return Problem(kernels, visible, labels, names)
-
-
-#: Problems by column of the studies' tables.
-PROBLEMS: dict[str, Callable[[int, float], Problem]] = {
-    "mfeat": partial(_hidden, _mfeat),
-    "digits200": partial(_hidden, _digits200),
-    "protein fold": partial(_hidden, _protein_fold),
-    **{f"embryo {i + 1}": partial(_embryo, i) for i in range(len(_EMBRYO_KNOWN))},
-}
-
-
-def problem(column: str, seed: int, ratio: float) -> Problem:
-    """Make the kernels of a column of ``PROBLEMS``, and hide a share of their rows."""
-    return PROBLEMS[column](seed, ratio)
+    return Problem(as_stack(kernels), visible, None, (f"K{_EMBRYO_KNOWN[number]}",))
 
 
 class Completed(NamedTuple):
@@ -219,7 +161,7 @@ def _gibbs(given: Problem, seed: int, recipe: Mapping[str, Any]) -> Completed:
         **recipe["fit"],
     )
     with warnings.catch_warnings():
-        # The module's docstring gives the effective draws of the slowest entry.
+        # The notes of the studies give the effective draws of the slowest entry.
         warnings.filterwarnings("ignore", message=".* effective draws: standard deviations")
         completed = predict(model, result, ci_prob=recipe["level"])
     coverage = float(entry_coverage(completed, given.kernels, entries).mean())
@@ -245,24 +187,23 @@ def completion(
 ) -> dict[str, float]:
     """Complete the kernels of one repetition with several methods, and score them, in per cent."""
     given = problem(column, seed, ratio / 100)
-    truth = given.kernels.sel(kernel=list(given.known))
+    known = {"kernel": list(given.known)}
     values: dict[str, float] = {}
     for name, recipe in methods.items():
         done = COMPLETIONS[recipe["by"]](given, seed, recipe)
-        scored = done.kernels.sel(kernel=list(given.known))
-        found = {DISTANCE: float(correlation_distance(scored, truth).mean())}
+        distances = correlation_distance(done.kernels.sel(known), given.kernels.sel(known))
+        found = {DISTANCE: float(distances.mean())}
         if done.coverage is not None:
             found[COVERAGE] = done.coverage
         if given.labels is not None:
             matrices = {MATRIX: done.M}
             if every_kernel:
-                kernels = zip(given.kernels["kernel"].values, done.kernels.to_numpy(), strict=True)
-                matrices |= dict(kernels)
-            chosen = parts if every_kernel else dict([next(iter(parts.items()))])
-            for part, share in chosen.items():
-                train = training_part(np.random.default_rng(seed), given.labels, share)
+                names = given.kernels["kernel"].values
+                matrices |= zip(names, done.kernels.to_numpy(), strict=True)
+            for part in parts if every_kernel else list(parts)[:1]:
+                train = training_part(np.random.default_rng(seed), given.labels, parts[part])
                 for matrix, K in matrices.items():
-                    found[f"AUC of {matrix}, {part} part"] = svm_auc(K, given.labels, train)
+                    found[_auc(matrix, part)] = svm_auc(K, given.labels, train)
         values |= {_row(name, ratio, measure): 100 * value for measure, value in found.items()}
     return values
 
@@ -271,74 +212,30 @@ def _row(method: str, ratio: int, measure: str) -> str:
     return f"{method}, {ratio} %: {measure}"
 
 
-class Column(NamedTuple):
-    """A data set of the studies, with its ratios and numbers of repetitions."""
-
-    data: str
-    kernels: list[str]
-    ratios: list[int]
-    splits: int
-    gibbs_ratios: list[int]
-    gibbs_splits: int
-
-
-#: By name; copies of a row are numbered.
-COLUMNS: dict[str, Column] = {
-    f"{name} {i + 1}" if "copies" in row else name: Column(
-        **{key: value for key, value in row.items() if key != "copies"}
-    )
-    for name, row in RECIPES["kato"]["columns"].items()
-    for i in range(row.get("copies", 1))
-}
+def _auc(matrix: str, part: str) -> str:
+    return f"AUC of {matrix}, {part} part"
 
 
 def _tasks() -> Iterator[Task]:
-    skips = {data: absence(data) for data in {column.data for column in COLUMNS.values()}}
+    skips = {data: absence(data) for data in {column["data"] for column in COLUMNS.values()}}
     for name, column in COLUMNS.items():
-        for methods, ratios, splits in (
-            (PLAIN, column.ratios, column.splits),
-            (("Gibbs",), column.gibbs_ratios, column.gibbs_splits),
-        ):
-            for ratio in ratios:
+        for methods, prefix in ((PLAIN, ""), (("Gibbs",), "gibbs_")):
+            for ratio in column[f"{prefix}ratios"]:
                 settings = {
                     "ratio": ratio,
                     "methods": {method: METHODS[method] for method in methods},
                     "parts": PARTS,
                     "every_kernel": ratio == HALF,
                 }
-                rows = tuple(
-                    _row(method, ratio, measure)
-                    for method in methods
-                    for measure in _measures(column, ratio, method)
-                )
-                yield Task(name, rows, completion, settings, skips[column.data], splits)
-
-
-def _measures(column: Column, ratio: int, method: str) -> tuple[str, ...]:
-    measures: tuple[str, ...] = (DISTANCE,)
-    if METHODS[method]["by"] == "Gibbs":
-        measures += (COVERAGE,)
-    if not column.kernels:
-        return measures
-    if ratio != HALF:
-        return (*measures, SMALLER)
-    matrices = (MATRIX, *column.kernels)
-    return measures + tuple(
-        f"AUC of {matrix}, {part} part" for part in PARTS for matrix in matrices
-    )
-
-
-#: The paper's own data set, of which the text gives the AUC on M; MKMC is EM.
-YEAST = "yeast (2,318 proteins)"
-
-
-def _yeast() -> Task:
-    rows = tuple(
-        _row(method, HALF, f"AUC of {MATRIX}, {part} part")
-        for part in PARTS
-        for method in ("zero", "mean", "EM as printed")
-    )
-    return Task(YEAST, rows, completion, skip="the paper's kernels are not available")
+                measures = [DISTANCE] if methods == PLAIN else [DISTANCE, COVERAGE]
+                if column["kernels"] and ratio == HALF:
+                    matrices = (MATRIX, *column["kernels"])
+                    measures += [_auc(m, part) for part in PARTS for m in matrices]
+                elif column["kernels"]:
+                    measures.append(SMALLER)
+                rows = tuple(_row(method, ratio, m) for method in methods for m in measures)
+                skip, splits = skips[column["data"]], column[f"{prefix}splits"]
+                yield Task(name, rows, completion, settings, skip, splits)
 
 
 def _study(figure: int, shown: Callable[[str], bool], *others: Task) -> Study:
@@ -349,7 +246,10 @@ def _study(figure: int, shown: Callable[[str], bool], *others: Task) -> Study:
 
 def figure_2() -> Study:
     """Figure 2: AUC on M and on each completed kernel, half of all rows missing."""
-    return _study(2, lambda row: f", {HALF} %: AUC" in row, _yeast())
+    methods = ("zero", "mean", "EM as printed")
+    rows = tuple(_row(m, HALF, _auc(MATRIX, part)) for part in PARTS for m in methods)
+    yeast = Task(YEAST, rows, completion, skip="the paper's kernels are not available")
+    return _study(2, lambda row: f", {HALF} %: AUC" in row, yeast)
 
 
 def figure_3() -> Study:

@@ -5,8 +5,6 @@ column: its function runs one random split and returns a number for each cell. A
 file at once, named by the recipe (function and settings), the split and its seed, and is not
 repeated. A seed depends on the study's seed, the column and the split alone: all tasks of a column
 use the same splits, and neither order, processes nor interruptions change the table.
-
-`verdict` says when a cell agrees with the paper's.
 """
 
 import hashlib
@@ -180,11 +178,11 @@ def run_study(
     cores: int = 1,
     progressbar: bool = True,
 ) -> "Report":
-    """Run the unfinished units of a study, and write its table to the folder `out`.
+    """Run the unfinished units of a study, and write its table, ``NAME.csv``, to the folder `out`.
 
     Units are in the folder ``<ledger>``. A later call with more `splits` goes on from them, and
     repeats those that failed. With an active Dask client, its workers take the place of the `cores`
-    processes. After Ctrl-C the table has the finished splits.
+    processes. Ctrl-C loses no finished unit.
     """
     splits = check_count(study.splits if splits is None else splits, "splits", "run_study")
     made = records(
@@ -195,22 +193,14 @@ def run_study(
         cores=check_count(cores, "cores", "run_study"),
         progressbar=progressbar,
     )
-    found: dict[str, Mapping[str, Any]] = {}
-    interrupted = False
-    try:
-        with closing(made):
-            for name, record in made:
-                found[name] = record
-    except KeyboardInterrupt:
-        interrupted = True
-    report = tabulate(study, found, splits, interrupted=interrupted)
-    report.write(out)
+    with closing(made):
+        report = tabulate(study, dict(made), splits)
+    out.mkdir(parents=True, exist_ok=True)
+    report.table.drop(columns="values").to_csv(out / f"{study.name}.csv", index=False)
     return report
 
 
-def tabulate(
-    study: Study, found: Mapping[str, Mapping[str, Any]], splits: int, *, interrupted: bool = False
-) -> "Report":
+def tabulate(study: Study, found: Mapping[str, Mapping[str, Any]], splits: int) -> "Report":
     """Make the table of a study from records of its units by name, without running any."""
     lines = []
     for task in study.tasks:
@@ -221,7 +211,7 @@ def tabulate(
             values = [record["values"][row] for record in done if "values" in record]
             left = task.wanted(splits) - len(values) - len(errors)
             lines.append(_line(study, task, row, values, errors) | {"left": max(left, 0)})
-    return Report(study, pd.DataFrame(lines), interrupted)
+    return Report(study, pd.DataFrame(lines))
 
 
 def _line(
@@ -305,6 +295,8 @@ def verdict(low: float, high: float, margin: float) -> str:
 
 #: The rule of `verdict`, for pages and tables.
 RULE = " ".join(str(verdict.__doc__).split("\n\n")[1].split())
+#: Columns of a table in print.
+HEADER = ("data", "method", "paper", "ours", "splits", "difference", "margin", "verdict")
 
 
 @dataclass(frozen=True)
@@ -313,33 +305,6 @@ class Report:
 
     study: Study
     table: pd.DataFrame
-    interrupted: bool = False
-
-    def write(self, folder: Path) -> None:
-        """Write ``<name>.csv`` with all digits, and ``<name>.md`` for reading."""
-        folder.mkdir(parents=True, exist_ok=True)
-        self.table.drop(columns="values").to_csv(folder / f"{self.study.name}.csv", index=False)
-        (folder / f"{self.study.name}.md").write_text(self.markdown(), encoding="utf-8")
-
-    def markdown(self) -> str:
-        """Table, rule of the verdicts, and recipes."""
-        study = self.study
-        lines = [f"# {study.title}", "", f"{study.measure}; {self.repetitions()}.", ""]
-        lines += [*self.markdown_table(), "", self.rule(), study.notes, "", "Settings:", ""]
-        for task in study.tasks:
-            if rows := study.rows_of(task):
-                settings = json.dumps(dict(task.settings), sort_keys=True)
-                lines.append(f"- {task.column}, {', '.join(rows)}: `{settings}`")
-        return "\n".join(lines) + "\n"
-
-    def markdown_table(self) -> list[str]:
-        """Lines of the table."""
-        header, *body = self.printed()
-        escaped = (
-            [entry.replace("|", "\\|").replace("\n", " ") for entry in row]
-            for row in (header, ["---"] * len(header), *body)
-        )
-        return [f"| {' | '.join(row)} |" for row in escaped]
 
     def repetitions(self) -> str:
         """Say how many splits the cells hold, of how many: "5 to 10 of 30 splits"."""
@@ -347,19 +312,9 @@ class Report:
         number = " to ".join(map(str, sorted({held.min(), held.max()}))) if len(held) else "none"
         return f"{number} of {self.study.splits} splits"
 
-    def rule(self) -> str:
-        """Rule of the verdicts, and what the paper prints."""
-        if not self.study.published:
-            return ""
-        number, spread = self.study.published_splits, self.study.spread
-        if number == 1:
-            return RULE
-        named = {"sd": "standard deviation", "se": "standard error"}[spread]
-        return f"{RULE} The paper has {number} splits and prints a {named} with its means."
-
-    def printed(self) -> list[list[str]]:
-        """Header and rows of the table in print."""
-        rows = [["data", "method", "paper", "ours", "splits", "difference", "margin", "verdict"]]
+    def printed(self) -> list[tuple[str, ...]]:
+        """Rows of the table in print, below ``HEADER``."""
+        rows = []
         for line in self.table.to_dict("records"):
             trouble = f" ({line['failed']} failed)" if line["failed"] else ""
             means = [
@@ -372,15 +327,16 @@ class Report:
             margin = "" if np.isnan(line["margin"]) else f"{line['margin']:.2f}"
             number = f"{line['splits']}{trouble}"
             rows.append(
-                [line["column"], line["row"], *means, number, difference, margin, line["verdict"]]
+                (line["column"], line["row"], *means, number, difference, margin, line["verdict"])
             )
         return rows
 
     def __rich__(self) -> Table:
-        header, *body = self.printed()
-        table = Table(title=self.study.title, caption=self.rule())
-        for name in header:
+        study = self.study
+        caption = f"{study.measure}; {self.repetitions()}. {RULE if study.published else ''}"
+        table = Table(title=study.title, caption=caption)
+        for name in HEADER:
             table.add_column(name, overflow="fold")
-        for row in body:
+        for row in self.printed():
             table.add_row(*row)
         return table

@@ -5,19 +5,16 @@ the inputs and B the ideal kernel of the labels; test objects are then assigned 
 mean in the completed kernel (KNM). The last three methods use A itself.
 
 Features are standardised over all objects, as a transductive method may; the labels of the test
-part are used for scores only. The paper does not state the regularisation of its KFDA; here
-cross-validation in the training part chooses it.
-
-The paper's equations are listed, with their places in the code, in ``docs/equations.md``.
+part are used for scores only.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, override
+from typing import Any, override
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import LinAlgError, cho_factor, cho_solve, eigh, solve
+from scipy.linalg import LinAlgError, solve
 from sklearn.metrics.pairwise import euclidean_distances
 from sklearn.model_selection import GridSearchCV
 from sklearn.svm import SVC
@@ -30,8 +27,6 @@ from kernelzoo.validation import argument_error, check_positive
 
 from .data import absence, objects
 from .study import RECIPES, Study, Task, described, printed
-
-PUBLISHED = printed("zhang2004-table1")
 
 RECIPE = RECIPES["zhang2004"]
 DATA: dict[str, dict[str, Any]] = {
@@ -92,27 +87,22 @@ def divide(
     n1 = len(split.y_train)
     squared = euclidean_distances(X - X.mean(axis=0), squared=True)
     if isinstance(beta, str):
-        beta = float(_POWERS[beta](squared[:n1, :n1]).sum() / (n1 * (n1 - 1)))
+        averaged: Any = {"mean distance": np.sqrt, "mean squared distance": np.asarray}[beta]
+        beta = float(averaged(squared[:n1, :n1]).sum() / (n1 * (n1 - 1)))
     A = np.exp(squared / -float(beta))
     A.flat[:: len(A) + 1] += jitter
     return Division(A, (A[:n1, :n1] + ideal_kernel(split.y_train)) / 2, split.y_train, split.y_test)
 
 
-_POWERS: dict[str, Callable[[NDArray], NDArray]] = {
-    "mean distance": np.sqrt,
-    "mean squared distance": np.asarray,
-}
-
-
 class KernelFisherDiscriminant(KernelClassifier):
-    """Regularised Fisher discriminant in feature space (KFDA), with the nearest mean on its axes.
+    """Regularised Fisher discriminant in feature space (KFDA), with the nearest class mean.
 
-    The axes maximise the scatter between classes relative to the scatter within classes plus
-    `ridge` times the identity of feature space (Baudat & Anouar 2000, Generalized discriminant
-    analysis using a kernel approach); scatters are divided by n1. Each axis is scaled to unit
-    regularised scatter within classes, so that distances are Mahalanobis distances. Scatter within
-    classes and total scatter give the same axes: `fit` needs one Cholesky factorisation of the
-    centred kernel plus n1 ridge I and an eigenproblem of the size of the classes.
+    Distances are Mahalanobis distances of S = the scatter within classes, divided by n1, plus
+    `ridge` times the identity. They differ between classes along the axes that maximise the scatter
+    between classes relative to S (Baudat & Anouar 2000, Generalized discriminant analysis using a
+    kernel approach), so that these axes need not be computed. With the centred features F, the
+    kernel FF' and W = (I - P) / sqrt(n1), P the projection on the classes' indicators,
+    ridge S^-1 = I - F'W (ridge I + W FF' W)^-1 W F.
     """
 
     def __init__(self, ridge: float = 1e-3):
@@ -124,32 +114,27 @@ class KernelFisherDiscriminant(KernelClassifier):
         ridge = check_positive(self.ridge, "ridge", owner)
         n1 = len(K11)
         members = np.eye(len(self.classes_))[codes]
-        indicators = members / np.sqrt(members.sum(axis=0))
-        indicators -= indicators.mean(axis=0)
+        average = members / members.sum(axis=0)
         row_means = K11.mean(axis=0)
         centred = K11 - row_means - row_means[:, None] + row_means.mean()
-        penalised = centred.copy()
-        penalised.flat[:: n1 + 1] += n1 * ridge
+        within = (np.eye(n1) - members @ average.T) / np.sqrt(n1)
+        penalty = ridge * np.eye(n1)
         try:
-            factor = cho_factor(penalised, lower=True, overwrite_a=True, check_finite=False)
+            np.linalg.cholesky(centred + n1 * penalty)
         except LinAlgError:
             raise argument_error(
                 "K11", owner, "positive semidefinite", f"a negative eigenvalue below -{n1 * ridge}"
             ) from None
-        solved = cho_solve(factor, indicators, check_finite=False)
-        # Share of the total (regularised) scatter that lies between the classes, along each axis.
-        share, rotation = eigh(indicators.T @ centred @ solved)
-        keep = share > len(share) * np.finfo(float).eps
-        share, rotation = share[keep], rotation[:, keep]
-        axes = solved @ (rotation * np.sqrt(n1 / (share * (1.0 - share))))
+        scatter = within @ centred @ within + penalty
+        solved = solve(scatter, within @ centred @ average, assume_a="pos")
+        axes = (average - within @ solved) / ridge
         # With centred coefficients, new rows need not be centred.
         self._axes = axes - axes.mean(axis=0)
-        self._means = (members / members.sum(axis=0)).T @ (K11 @ self._axes)
-        self._norms = (self._means**2).sum(axis=1)
+        self._norms = np.einsum("ic,ic->c", average, centred @ axes) + 2 * row_means @ self._axes
 
     @override
     def _score(self, K21: NDArray) -> NDArray:
-        return 2.0 * (K21 @ self._axes) @ self._means.T - self._norms
+        return 2.0 * (K21 @ self._axes) - self._norms
 
 
 def tanner_wong(
@@ -157,12 +142,10 @@ def tanner_wong(
     seed: int,
     *,
     data: Mapping[str, Any],
-    variant: Literal["TW1", "TW2"],
+    variant: str,
     draws: int,
     tune: int,
-    eta: float,
-    zeta: float,
-    alpha: float,
+    **prior: float,
 ) -> dict[str, float]:
     """Run TW1 or TW2 and classify with the mean of its draws of K21.
 
@@ -170,12 +153,7 @@ def tanner_wong(
     """
     division = divide(column, seed, **data)
     model = DiagonalWishartCompletion(
-        division.A,
-        division.K11,
-        eta=eta,
-        zeta=zeta,
-        alpha=alpha,
-        diagonal_W22_1=variant == "TW2",
+        division.A, division.K11, diagonal_W22_1=variant == "TW2", **prior
     )
     result = fit(
         model,
@@ -230,17 +208,17 @@ def baselines(
 
 def table_1() -> Study:
     """Table 1: ionosphere, wine and, if the file is available, digits 1 to 4 of USPS."""
-    return described("zhang2004-table1", (task for column in DATA for task in _tasks(column)))
-
-
-def _tasks(column: str) -> list[Task]:
-    data = {"data": DATA[column]}
-    skip = absence(DATA[column].get("name", column))
-    chains = [
-        Task(column, (row,), tanner_wong, data | CHAIN | {"variant": variant}, skip)
-        for variant in ("TW1", "TW2")
-        if ((row := f"KNM-{variant}"), column) in PUBLISHED
-    ]
-    em = Task(column, ("KNM-EM",), expectation_maximization, data | {"iterations": 100}, skip)
-    others = Task(column, ("closed form", "KFDA", "SVM", "KNM"), baselines, data | BASELINES, skip)
-    return [*chains, em, others]
+    name, tasks = "zhang2004-table1", []
+    for column, recipe in DATA.items():
+        data = {"data": recipe}
+        skip = absence(recipe.get("name", column))
+        for variant in ("TW1", "TW2"):
+            row = f"KNM-{variant}"
+            if (row, column) in printed(name):
+                settings = data | CHAIN | {"variant": variant}
+                tasks.append(Task(column, (row,), tanner_wong, settings, skip))
+        em = data | {"iterations": 100}
+        tasks.append(Task(column, ("KNM-EM",), expectation_maximization, em, skip))
+        others = ("closed form", "KFDA", "SVM", "KNM")
+        tasks.append(Task(column, others, baselines, data | BASELINES, skip))
+    return described(name, tasks)

@@ -1,11 +1,10 @@
-"""Reference pages: one a public name, and one table a namespace."""
+"""Reference pages: one per public name, and one table per namespace."""
 
 import inspect
 import types
 from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 import kernelzoo as kz
 
@@ -41,8 +40,7 @@ these names defined:
 """
 
 
-@dataclass(frozen=True)
-class Name:
+class Name(NamedTuple):
     """A public name."""
 
     space: str
@@ -55,38 +53,31 @@ class Name:
         return f"{self.space}.{self.name}".replace("kz", "kernelzoo", 1)
 
     @property
-    def directive(self) -> str:
-        """Directive that documents the name."""
-        if isinstance(self.value, type):
-            return "autoexception" if issubclass(self.value, Exception) else "autoclass"
-        return "autofunction" if callable(self.value) else "autodata"
-
     def page(self) -> str:
         """Text of the reference page."""
         shown = f"{self.space}.{self.name}"
+        heading = f"{shown}\n{'=' * len(shown)}\n\n.. "
         if isinstance(self.value, tuple):
-            return self._page_of_tuple(shown)
-        lines = [shown, "=" * len(shown), "", f".. {self.directive}:: {self.qualified}"]
-        if isinstance(self.value, type) and (members := own_members(self.value)):
-            lines.append(f"   :members: {', '.join(members)}")
-        return "\n".join(lines) + "\n"
-
-    def _page_of_tuple(self, shown: str) -> str:
-        listed = "\n".join(f"   - `{each.__name__}`" for each in self.value)
-        return (
-            f"{shown}\n{'=' * len(shown)}\n\n.. py:data:: {self.qualified}\n\n"
-            f"   Tuple of classes:\n\n{listed}\n\n"
-            f"   .. rubric:: Examples\n\n   >>> [each.__name__ for each in {shown}]\n"
-        )
+            listed = "\n".join(f"   - `{each.__name__}`" for each in self.value)
+            return (
+                f"{heading}py:data:: {self.qualified}\n\n   Tuple of classes:\n\n{listed}\n\n"
+                f"   .. rubric:: Examples\n\n   >>> [each.__name__ for each in {shown}]\n"
+            )
+        if not isinstance(self.value, type):
+            kind = "autofunction" if callable(self.value) else "autodata"
+            return f"{heading}{kind}:: {self.qualified}\n"
+        if issubclass(self.value, Exception):
+            return f"{heading}autoexception:: {self.qualified}\n"
+        members = ", ".join(own_members(self.value))
+        of_class = f"   :members: {members}\n" if members else ""
+        return f"{heading}autoclass:: {self.qualified}\n{of_class}"
 
 
 def own_members(owner: type) -> list[str]:
     """Public methods and properties that the package itself documents, inherited ones included."""
-    if issubclass(owner, Warning):
-        return []
     found = {
-        name: value
-        for ancestor in reversed(owner.__mro__)
+        name
+        for ancestor in owner.__mro__
         if ancestor.__module__.startswith("kernelzoo.")
         for name, value in vars(ancestor).items()
         if not name.startswith("_")
@@ -113,34 +104,27 @@ def public_names() -> Iterator[Name]:
                 yield Name(space, name, value)
 
 
-def extension_names() -> list[Name]:
-    """Names for extensions, which are not attributes of ``kz``."""
-    return [
+def pages() -> dict[str, str]:
+    """Write reference pages by their file in ``docs``."""
+    names = list(public_names())
+    # Names for extensions are not attributes of ``kz``.
+    extension = [
         Name(f"kz.{module}", name, getattr(import_module(f"kernelzoo.{module}"), name))
         for module, listed in EXTENSION.items()
         for name in listed
     ]
-
-
-def pages() -> dict[str, str]:
-    """Write reference pages by their file in ``docs``."""
-    names, extension = list(public_names()), extension_names()
-    written = {f"api/{name.qualified}.rst": name.page() for name in [*names, *extension]}
     index = [INTRODUCTION]
     for space, module in namespaces().items():
         told = (inspect.getdoc(module) or "").partition("\n")[0]
         listed = _listed([name for name in names if name.space == space])
         index.append(f"## {space}\n\n{told}\n\n{listed}")
     index.append(f"{EXTENDING}\n{_listed(extension)}")
-    written["api/index.md"] = "\n".join(index)
-    return written
+    written = {f"api/{name.qualified}.rst": name.page for name in [*names, *extension]}
+    return written | {"api/index.md": "\n".join(index)}
 
 
 def _listed(names: list[Name]) -> str:
-    """Table of names and menu of their pages.
-
-    It is rST within Markdown: autosummary makes the table, the hidden tree the menu.
-    """
+    """Table of names, by autosummary, and a hidden tree: the menu of their pages."""
     table = "\n".join(f"   {name.qualified}" for name in names)
     tree = "\n".join(name.qualified for name in names)
     return (

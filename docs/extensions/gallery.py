@@ -6,10 +6,8 @@ from pathlib import Path
 from typing import Any
 
 NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
-
 #: The notebook to begin with.
 FIRST = "tour"
-
 INTRODUCTION = """\
 # Gallery
 
@@ -22,18 +20,9 @@ assertion in them does.
 """
 
 
-def _cells(notebook: dict[str, Any], kind: str) -> list[dict[str, Any]]:
-    return [cell for cell in notebook["cells"] if cell["cell_type"] == kind]
-
-
-def _heading(notebook: dict[str, Any]) -> str:
-    first = "".join(_cells(notebook, "markdown")[0]["source"])
-    return first.partition("\n")[0].removeprefix("# ")
-
-
 def _picture(notebook: dict[str, Any]) -> bytes | None:
-    for cell in _cells(notebook, "code"):
-        for output in cell["outputs"]:
+    for cell in notebook["cells"]:
+        for output in cell.get("outputs", ()):
             if "image/png" in output.get("data", {}):
                 return base64.b64decode("".join(output["data"]["image/png"]))
     return None
@@ -48,12 +37,13 @@ def pages() -> dict[str, str | bytes]:
         notebook = json.loads(text)
         written[f"gallery/{path.name}"] = text
         names.append(path.stem)
-        card = f":::{{grid-item-card}} {_heading(notebook)}\n:link: {path.stem}\n:link-type: doc\n"
+        first = next(cell for cell in notebook["cells"] if cell["cell_type"] == "markdown")
+        heading = "".join(first["source"]).partition("\n")[0].removeprefix("# ")
+        card = f":::{{grid-item-card}} {heading}\n:link: {path.stem}\n:link-type: doc\n"
         if picture := _picture(notebook):
             written[f"gallery/{path.stem}.png"] = picture
             card += f":img-bottom: {path.stem}.png\n"
         index.append(f"{card}:::\n")
     tree = "\n".join(names)
     index += ["::::\n", f"```{{toctree}}\n:hidden:\n\n{tree}\n```\n"]
-    written["gallery/index.md"] = "\n".join(index)
-    return written
+    return written | {"gallery/index.md": "\n".join(index)}

@@ -5,18 +5,17 @@ from pathlib import Path
 import api
 import cards
 import gallery
-import measured
 import papers
 from sphinx.application import Sphinx
 
 #: Folders of ``docs`` that hold generated pages only.
-GENERATED = ("api", "cards", "gallery", "generated", "papers")
+GENERATED = ("api", "cards", "gallery", "papers")
 
 
 def write(docs: Path) -> None:
     """Write all generated pages; files that did not change keep their time."""
     wanted: dict[str, str | bytes] = {}
-    for room in (api, cards, measured, papers, gallery):
+    for room in (api, cards, papers, gallery):
         wanted |= room.pages()
     for folder in GENERATED:
         for path in (docs / folder).rglob("*"):

@@ -43,7 +43,7 @@ from ...models.learned_scale import LearnedScale
 from ...numerics.normal_regression import regression_weights, solve_lower, solve_upper
 from ...validation import Count, Positive
 from ..engine.engine import Run
-from ..engine.outputs import PointOutput
+from ..engine.result import PointOutput
 from ..variational.ascent import multistart_ascent
 from .vb_likelihoods import jaakkola_precision
 

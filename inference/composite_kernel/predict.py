@@ -16,7 +16,6 @@ from xarray import DataArray, Dataset, DataTree
 
 from ...models.composite_kernel import CompositeKernelClassification, CompositeKernelRegression
 from ...numerics.normal_regression import primal, solve_lower, solve_upper
-from ..engine.moments import RunningMoments
 from ..engine.predict import (
     check_draws,
     compared_rows,
@@ -24,6 +23,7 @@ from ..engine.predict import (
     stack_of_new_objects,
     tracked_blocks,
 )
+from ..engine.streams import RunningMoments
 
 type CompositeKernelModel = CompositeKernelRegression | CompositeKernelClassification
 

@@ -51,7 +51,7 @@ from ...models.learned_scale import LearnedScale
 from ...numerics.kernel_products import KernelProducts
 from ...validation import Count, Positive, PositiveOrInf
 from ..engine.engine import Run
-from ..engine.outputs import VariationalOutput
+from ..engine.result import VariationalOutput
 from ..variational.ascent import (
     FIRST_ROUND,
     Coordinates,

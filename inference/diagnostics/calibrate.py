@@ -1,4 +1,4 @@
-"""Simulation-based calibration of any engine on any model."""
+"""Simulation-based calibration of any engine on any model, by simultaneous bands of ranks."""
 
 import json
 import warnings
@@ -7,34 +7,108 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, fields
 from functools import cached_property, partial
 from os import PathLike
-from typing import Any, NamedTuple
+from typing import Any
 
 import arviz as az
 import numpy as np
 import pymc as pm
 import xarray as xr
 from numpy.typing import NDArray
+from scipy import stats
+from scipy.optimize import brentq
 from xarray import DataTree
 
-from ...validation import (
-    Count,
-    Seed,
-    argument_error,
-    check_arguments,
-    check_count,
-    integer_seed,
-)
-from ..engine.density import compile_log_likelihood, lacks
+from ...validation import Count, Seed, argument_error, check_arguments, check_count, integer_seed
 from ..engine.engine import Engine, applicable, variables_drawn
 from ..engine.evaluation import arrays_in, compiling_with, python_mode
 from ..engine.fit import fit
+from ..engine.groups import compile_log_likelihood, lacks
 from ..engine.paper import identified
 from ..engine.progress import quiet_sampler
 from ..engine.provenance import data_of, term_fingerprints, versions
 from ..engine.result import draws_to_tree, stamp, with_group
 from ..engine.tasks import records
 from .simulation import OWNER, FromPrior, Values, observation, set_observations
-from .uniformity import Band, detectable_bias, detectable_scale
+
+# Largest number of points at which an ECDF is compared.
+POINTS = 100
+# Standard normal numbers that stand for the law of the truth.
+NORMAL = stats.norm.ppf((np.arange(400) + 0.5) / 400)
+
+
+class Band:
+    """Bounds between which the ECDF of n uniform numbers stays at all points with a probability.
+
+    ``lower`` and ``upper`` are the smallest and largest number of values up to each of ``points``:
+    pointwise binomial intervals, whose common level is chosen so that all hold together (Säilynoja
+    et al. 2022, Section 2); exact, as counts of a Poisson process given their total: O(n^2) per
+    point.
+    """
+
+    def __init__(self, n: int, level: float):
+        self.n = n
+        parts = min(n, POINTS)
+        self.points = np.arange(1, parts) / parts
+        low, high = 0.0, 1.0
+        for _ in range(40):
+            middle = (low + high) / 2
+            self.bound_each(middle)
+            low, high = (middle, high) if self.holds(self.points) >= level else (low, middle)
+        self.bound_each(low)
+
+    def bound_each(self, pointwise: float) -> None:
+        """Let each point alone be left with a probability."""
+        self.lower = stats.binom.ppf(pointwise / 2, self.n, self.points).astype(int).clip(0)
+        self.upper = stats.binom.isf(pointwise / 2, self.n, self.points).astype(int)
+
+    def holds(self, cdf: NDArray) -> float:
+        """Probability that all bounds hold for numbers with the distribution `cdf` (point,)."""
+        steps = np.diff(cdf, prepend=0.0, append=1.0)
+        counts = np.arange(self.n + 1)
+        added = stats.poisson.pmf(counts, self.n * steps[:, None])
+        state = np.eye(1, self.n + 1)[0]
+        for more, low, high in zip(
+            added, [*self.lower, self.n], [*self.upper, self.n], strict=True
+        ):
+            state = np.convolve(state, more)[: self.n + 1]
+            state[:low] = 0
+            state[high + 1 :] = 0
+        return float(state[-1] / stats.poisson.pmf(self.n, self.n))
+
+    def left_by(self, values: NDArray) -> bool:
+        """Whether the ECDF of `values`, array (n,) of numbers in [0, 1], leaves the band."""
+        counts = np.searchsorted(np.sort(values), self.points, side="right")
+        return bool(((counts < self.lower) | (counts > self.upper)).any())
+
+
+def power(band: Band, draws: int, *, bias: float = 0.0, scale: float = 1.0) -> float:
+    """Probability that a wrong engine's ranks leave the band, for a normal posterior.
+
+    A truth is ranked among a number of independent draws. `bias` is the error of the mean and
+    `scale` the engine's standard deviation, both in standard deviations of the posterior.
+    """
+    below = stats.norm.cdf((NORMAL - bias) / scale)
+    edges = np.arange(draws + 2) / (draws + 1)
+    law = stats.binom.cdf(np.arange(draws + 1)[:, None], draws, below).mean(1)
+    return 1 - band.holds(np.interp(band.points, edges, [0.0, *law]))
+
+
+def detectable_bias(band: Band, draws: int, probability: float) -> float:
+    """Smallest bias in posterior standard deviations that `power` finds with a probability."""
+    return _root(lambda bias: power(band, draws, bias=bias) - probability, 0.0, 8.0)
+
+
+def detectable_scale(band: Band, draws: int, probability: float) -> float:
+    """Largest `scale` below one that `power` finds with a probability; 0 where none is found."""
+    return _root(lambda scale: power(band, draws, scale=scale) - probability, 1.0, 0.01)
+
+
+def _root(excess: Callable[[float], float], none: float, most: float) -> float:
+    """Size of the error with no excess; infinite or 0 where the largest size has none."""
+    if excess(most) < 0:
+        return float("inf") if most > none else 0.0
+    return float(brentq(excess, none, most, xtol=1e-3))
+
 
 #: Independent posterior draws among which a truth is ranked.
 DRAWS = 31
@@ -105,16 +179,14 @@ def calibrate(
     ValueError
         When an argument is out of range, the engine does not apply, data cannot be simulated, or
         no replicate could be fitted.
-    KeyboardInterrupt
-        At Ctrl-C. The finished replicates are in `store`.
 
     Notes
     -----
-    Chains are thinned to half their effective number of draws, 31 at most, for each quantity. Equal
-    values share their ranks. The bands hold for all elements of all quantities together with a
-    probability of 99 % (exact for an element, Bonferroni over elements). The stated power is of an
-    error in one element whose posterior is normal. Failed fits have no ranks: those of the others
-    are uniform only if failures do not depend on the truth.
+    Chains are thinned to half their effective number of draws, 31 at most, for each quantity. The
+    bands hold for all elements of all quantities together with a probability of 99 % (exact for an
+    element, Bonferroni over elements). The stated power is of an error in one element whose
+    posterior is normal. Failed fits have no ranks: those of the others are uniform only if failures
+    do not depend on the truth. At Ctrl-C the finished replicates are in `store`.
 
     Sources: Talts et al. (2018), arXiv:1804.06788, Theorem 1; Modrák et al. (2025), Bayesian
     Analysis 20, for the log likelihood; Säilynoja, Bürkner & Vehtari (2022), Statistics and
@@ -245,12 +317,7 @@ class Replicates:
         arrays = [*arrays_in(terms), *data_of(self.model).values()]
         numbers = [array for array in arrays if array.dtype.kind in "biuf"]
         engine = [self.engine.name, self.engine.settings_on(self.model), dict(self.options)]
-        run = [
-            type(self.model).__name__,
-            term_fingerprints(self.model),
-            self.seed,
-            versions(),
-        ]
+        run = [type(self.model).__name__, term_fingerprints(self.model), self.seed, versions()]
         return str(hash_of([numbers, *map(repr, engine), *run]))[:16]
 
     @cached_property
@@ -285,25 +352,18 @@ class Replicates:
         return {"converged": result.attrs["converged"], "ranks": found}
 
 
-class Rank(NamedTuple):
-    """Fractional ranks, in (0, 1), by the dims of a quantity, among a number of draws."""
-
-    dims: list[str]
-    values: Any
-    draws: int
-
-
 def ranks(
     model: pm.Model,
     result: DataTree,
     truth: Values,
     log_likelihood: Callable[[Values], NDArray],
     rng: np.random.Generator,
-) -> dict[str, Rank]:
+) -> dict[str, tuple[list[str], Any, int]]:
     """Fractional ranks of the truth of each identified quantity, and of the log likelihood.
 
-    A truth is placed at random among equal draws, and its rank within its interval, so that
-    fractional ranks are uniform for discrete quantities and any number of draws.
+    Those of a quantity are its dims, its ranks in (0, 1), and the number of draws. A truth is
+    placed at random among equal draws, and its rank within its interval, so that fractional ranks
+    are uniform for discrete quantities and any number of draws.
     """
     posterior = result["posterior"].to_dataset()
     if not _has_chains(result.attrs):
@@ -333,7 +393,7 @@ def ranks(
         equal, below = (kept == true).sum(0), (kept < true).sum(0)
         place = below + rng.uniform(size=np.shape(below)) * (equal + 1)
         dims = [str(dim) for dim in values.dims if dim not in ("chain", "draw")]
-        found[name] = Rank(dims, (place / (len(kept) + 1)).tolist(), len(kept))
+        found[name] = dims, (place / (len(kept) + 1)).tolist(), len(kept)
     return found
 
 

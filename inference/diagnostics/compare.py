@@ -16,9 +16,7 @@ from xarray import Dataset, DataTree
 
 from ...user_warnings import numpy_warnings
 from ...validation import argument_error, check_name, check_names
-from ..engine.convergence import convergence_of_chains
-from ..engine.k_hat import LARGEST_USABLE, is_unreliable, k_hat_of
-from ..engine.moments import pooled
+from ..engine.convergence import LARGEST_USABLE, convergence_of_chains, is_unreliable, k_hat_of
 from ..engine.paper import identified
 from ..engine.predict import predict
 from ..engine.provenance import (
@@ -29,6 +27,7 @@ from ..engine.provenance import (
     differing_terms,
 )
 from ..engine.result import stamp
+from ..engine.streams import pooled
 from .scores import held_out
 
 OWNER = "compare_engines"
@@ -171,24 +170,20 @@ def compare_engines(
     if model is not None:
         results = {name: _of_model(tree, model) for name, tree in results.items()}
     quantities = {name: identified(tree) for name, tree in results.items()}
-    tables = {name: _moments(quantities[name], tree) for name, tree in results.items()}
-    known = list(dict.fromkeys(str(v) for table in tables.values() for v in table))
+    moments = {name: _moments(quantities[name], tree) for name, tree in results.items()}
+    known = list(dict.fromkeys(str(v) for table in moments.values() for v in table))
     if var_names is not None:
         known = check_names(var_names, known, "var_names", OWNER)
-    common = [v for v in known if all(v in table for table in tables.values())]
+    common = [v for v in known if all(v in table for table in moments.values())]
     if not common:
         raise _refused("with a quantity in common", ", ".join(known))
-    moments: dict[str, Table] = {
-        name: {v: table[v] for v in common} for name, table in tables.items()
-    }
+    moments = {name: {v: table[v] for v in common} for name, table in moments.items()}
     if reference is None:
         reference = _default_reference(results, moments)
     check_name(reference, results, "reference", OWNER)
 
-    elements = pd.concat(
-        [_elements(moments[name], moments[reference], name) for name in results],
-        ignore_index=True,
-    ).set_index(["variable", "element", "engine"])
+    frames = [_elements(moments[name], moments[reference], name) for name in results]
+    elements = pd.concat(frames, ignore_index=True).set_index(["variable", "element", "engine"])
     distances = {
         (v, name): _mean_wasserstein(dataset, quantities[reference], moments[reference], v)
         for name, dataset in quantities.items()
@@ -202,15 +197,13 @@ def compare_engines(
         largest_sd_ratio=("sd_ratio", "max"),
     )
     variables["wasserstein"] = pd.Series(distances)
-    rows = []
-    for name, tree in results.items():
-        row = {"engine": name, **_cost(tree, moments[name])}
-        if model is not None and labels_new is not None:
-            row |= held_out(predict(model, tree, kernels_new), labels_new)
-        rows.append(row)
+    rows = {name: _cost(tree, moments[name]) for name, tree in results.items()}
+    if model is not None and labels_new is not None:
+        for name, tree in results.items():
+            rows[name] |= held_out(predict(model, tree, kernels_new), labels_new)
     left_out = tuple(v for v in known if v not in common)
-    engines = pd.DataFrame(rows).set_index("engine")
-    return Comparison(reference, engines, variables, elements, left_out)
+    engines = pd.DataFrame([{"engine": name, **row} for name, row in rows.items()])
+    return Comparison(reference, engines.set_index("engine"), variables, elements, left_out)
 
 
 def _of_model(tree: DataTree, model: pm.Model) -> DataTree:
@@ -219,27 +212,22 @@ def _of_model(tree: DataTree, model: pm.Model) -> DataTree:
     if "family" in tree.attrs:
         return tree
     named = tree.copy()
-    chains = "posterior" in tree.children and tree["posterior"].sizes.get("chain", 1) > 1
-    if chains and "converged" not in tree.attrs:
-        named.attrs["converged"] = convergence_of_chains(
-            named, model, tree["posterior"].sizes["draw"]
-        )
-    stamp(named, model)
-    return named
+    sizes = tree["posterior"].sizes if "posterior" in tree.children else {}
+    if sizes.get("chain", 1) > 1 and "converged" not in tree.attrs:
+        named.attrs["converged"] = convergence_of_chains(named, model, sizes["draw"])
+    return stamp(named, model)
 
 
 def _check_comparable(results: Mapping[str, DataTree]) -> None:
     """Raise unless results have one model, and the data, priors and likelihood that both hold."""
-    attributes = [tree.attrs for tree in results.values()]
-    named = [attrs.get("family", attrs.get("model")) for attrs in attributes]
-    models = sorted({str(name) for name in named if name is not None})
-    if len(models) > 1:
-        raise _refused("on the same model", ", ".join(models))
-    for data in combinations(map(data_in, results.values()), 2):
-        if differ := differing_data(*data):
+    each = [(tree.attrs, data_in(tree)) for tree in results.values()]
+    named = {attributes.get("family", attributes.get("model")) for attributes, _ in each}
+    if len(models := named - {None}) > 1:
+        raise _refused("on the same model", ", ".join(sorted(map(str, models))))
+    for (mine, own), (theirs, others) in combinations(each, 2):
+        if differ := differing_data(own, others):
             raise _refused("on the same data", f"others of {differ}")
-    for attrs in combinations(attributes, 2):
-        if terms := differing_terms(*attrs):
+        if terms := differing_terms(mine, theirs):
             rule = "under the same priors and likelihood"
             raise _refused(rule, f"results that differ in {', '.join(terms)}")
 
@@ -305,7 +293,7 @@ def _elements(moments: Table, reference: Table, engine: str) -> pd.DataFrame:
     frames = []
     for name, entry in moments.items():
         other = reference[name]
-        if not _same_elements(entry["mean"], other["mean"]):
+        if not same_elements(entry["mean"], other["mean"]):
             got = f"other elements in {engine!r} than in the reference"
             raise _refused(f"with the same elements of {name}", got)
         unit = other["sd"].where(other["sd"] > 0)
@@ -324,16 +312,20 @@ def _elements(moments: Table, reference: Table, engine: str) -> pd.DataFrame:
             }
         )
         dims = entry["mean"].dims
-        index = product(*(entry["mean"][dim].values for dim in dims))
-        labels = [", ".join(map(str, each)) for each in index]
-        columns = {key: v.transpose(*dims).values.ravel() for key, v in dataset.items()}
-        frames.append(
-            pd.DataFrame({"variable": str(name), "element": labels, "engine": engine} | columns)
-        )
+        columns: dict[str, Any] = {"variable": str(name), "engine": engine}
+        columns["element"] = elements_of(entry["mean"])
+        columns |= {str(key): v.transpose(*dims).values.ravel() for key, v in dataset.items()}
+        frames.append(pd.DataFrame(columns))
     return pd.concat(frames, ignore_index=True)
 
 
-def _same_elements(one: xr.DataArray, other: xr.DataArray) -> bool:
+def elements_of(values: xr.DataArray) -> list[str]:
+    """Labels of the elements of an array, in their order in memory."""
+    return [", ".join(map(str, each)) for each in product(*(values[d].values for d in values.dims))]
+
+
+def same_elements(one: xr.DataArray, other: xr.DataArray) -> bool:
+    """Whether two arrays have the same dims and labels, in any order of the dims."""
     try:
         xr.align(one, other, join="exact")
     except ValueError:

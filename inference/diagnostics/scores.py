@@ -59,12 +59,9 @@ def held_out(predictions: Dataset, truth: Any) -> dict[str, float]:
         return _of_classes(predictions, truth)
     if {"mean", "target_sd"} <= set(predictions.data_vars):
         return _of_values(predictions, truth)
-    raise argument_error(
-        "predictions",
-        OWNER,
-        "with 'probability' or 'label' and the coordinate 'class', or with 'mean' and 'target_sd'",
-        f"the variables {', '.join(map(str, predictions.variables))}",
-    )
+    rule = "with 'probability' or 'label' and the coordinate 'class', or 'mean' and 'target_sd'"
+    got = f"the variables {', '.join(map(str, predictions.variables))}"
+    raise argument_error("predictions", OWNER, rule, got)
 
 
 def _of_classes(predictions: Dataset, truth: Any) -> dict[str, float]:

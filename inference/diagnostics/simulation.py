@@ -1,6 +1,6 @@
 """Simulated truths and data of a model, from its prior."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import cloudpickle
@@ -30,20 +30,19 @@ class FromPrior:
     def __init__(self, model: pm.Model):
         _check(model)
         if model.potentials:
-            raise argument_error(
-                "model",
-                OWNER,
-                "without pm.Potential: parameters cannot be drawn from its density",
-                ", ".join(str(term.name) for term in model.potentials),
-            )
+            rule = "without pm.Potential: parameters cannot be drawn from its density"
+            got = ", ".join(str(term.name) for term in model.potentials)
+            raise argument_error("model", OWNER, rule, got)
         # A copy, so that the user's model keeps its data.
         self.model = model = cloudpickle.loads(cloudpickle.dumps(model))
         observed = model.observed_RVs
         needed = {*ancestors(observed)}
-        seen = [rv for rv in model.free_RVs if rv in needed or not _depends(rv, observed)]
-        self._first = _Function(model, [], [*seen, *observed])
+        seen = [
+            rv for rv in model.free_RVs if rv in needed or {*ancestors([rv])}.isdisjoint(observed)
+        ]
+        self._first = _compiled(model, [], [*seen, *observed])
         unseen = [rv for rv in model.free_RVs if rv not in seen]
-        self._second = _Function(model, [*seen, *observed], [*unseen, *model.deterministics])
+        self._second = _compiled(model, [*seen, *observed], [*unseen, *model.deterministics])
 
     def draw(self, seed: int) -> tuple[Values, Values]:
         """Draw a truth and its data, which depend on the seed alone."""
@@ -92,28 +91,24 @@ def _held(model: pm.Model, rv: Any) -> Any:
     raise argument_error("model", OWNER, required, f"another term as the values of {rv.name}")
 
 
-class _Function:
-    """Values of variables given those of others, by a seed."""
+def _compiled(
+    model: pm.Model, given: Sequence[Any], outputs: Sequence[Any]
+) -> Callable[[Mapping[str, NDArray], int], Values]:
+    """Make a function of values by name and a seed: draws of variables given those of others."""
+    inputs = [rv.type(name=rv.name) for rv in given]
+    replaced = graph_replace(list(outputs), dict(zip(given, inputs, strict=True)), strict=False)
+    with compiling_with(python_mode()):
+        function, updates = compile_graph(
+            inputs, replaced, random_seed=False, return_updates=True, on_unused_input="ignore"
+        )
+    names, generators = [str(rv.name) for rv in outputs], list(updates)
 
-    def __init__(self, model: pm.Model, given: Sequence[Any], outputs: Sequence[Any]):
-        inputs = [rv.type(name=rv.name) for rv in given]
-        replaced = graph_replace(list(outputs), dict(zip(given, inputs, strict=True)), strict=False)
-        self._given = [str(rv.name) for rv in given]
-        self._names = [str(rv.name) for rv in outputs]
-        with compiling_with(python_mode()):
-            self._function, updates = compile_graph(
-                inputs, replaced, random_seed=False, return_updates=True, on_unused_input="ignore"
-            )
-        self._generators = list(updates)
+    def draw(values: Mapping[str, NDArray], seed: int) -> Values:
+        reseed_rngs(generators, seed)
+        found = function(*(values[str(rv.name)] for rv in given))
+        return dict(zip(names, map(np.array, found), strict=True))
 
-    def __call__(self, values: Mapping[str, NDArray], seed: int) -> Values:
-        reseed_rngs(self._generators, seed)
-        found = self._function(*(values[name] for name in self._given))
-        return dict(zip(self._names, map(np.array, found), strict=True))
-
-
-def _depends(variable: Any, on: Sequence[Any]) -> bool:
-    return not {*ancestors([variable])}.isdisjoint(on)
+    return draw
 
 
 def _check(model: pm.Model) -> None:
@@ -124,9 +119,6 @@ def _check(model: pm.Model) -> None:
     values = {_held(model, rv) for rv in observed}
     used = ancestors([*model.free_RVs, *observed, *model.potentials, *model.deterministics])
     if twice := sorted(str(v.name) for v in values.intersection(used)):
-        raise argument_error(
-            "model",
-            OWNER,
-            "one whose observed values are used nowhere else, since simulations replace them",
-            f"a model with priors or terms that depend on {', '.join(twice)}",
-        )
+        rule = "one whose observed values are used nowhere else, since simulations replace them"
+        got = f"a model with priors or terms that depend on {', '.join(twice)}"
+        raise argument_error("model", OWNER, rule, got)

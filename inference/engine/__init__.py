@@ -1,11 +1,11 @@
 """What an engine is, and what all engines share.
 
-A fit: `fit` checks its arguments and calls ``Engine.run``. The engines of papers (Exact, VB, EM,
-MAP in `paper`, Gibbs in `mcmc`) look up the model's function in the table `PAPERS` and call it; for
-kernels with missing rows, `completions` does this once per draw of the kernels. What the function
-returns (`outputs`) becomes draws in `independent`, chains in `chains`, or a point in `result`;
-`k_hat` and `convergence` judge them, `provenance` says of which model they are. NUTS is in `mcmc`,
-Laplace in `mode`; ADVI, Pathfinder and SMC are in ``inference/generic``.
+A fit: `fit` checks its arguments and calls ``Engine.run``. The `paper_engines` (Exact, Gibbs, VB,
+EM, MAP) look up the model's function in the table of `paper` and call it; for kernels with missing
+rows, `completions` does this once per draw of the kernels. What the function returns (`result`)
+becomes draws in `independent` or chains in `chains`, where NUTS is, too; `streams` takes draws
+while they are made. `convergence` judges them, and `provenance` says of which model they are.
+Laplace is in `mode`; ADVI, Pathfinder and SMC are in ``inference/generic``.
 """
 
 from .independent import lean_tree

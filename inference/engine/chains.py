@@ -1,29 +1,32 @@
-"""Chains: `pm.sample` for those of this process, and those on a Dask cluster."""
+"""Chains by `pm.sample` in this process or on a Dask cluster, and NUTS."""
 
-from collections.abc import Mapping
+import logging
+import warnings
+from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache, partial
+from importlib.util import find_spec
+from inspect import Parameter, signature
 from math import inf
 from multiprocessing.context import BaseContext
-from typing import Any
+from typing import Any, ClassVar, Literal, override
 
 import numpy as np
 import pymc as pm
 import xarray as xr
 from pymc.sampling.parallel import _cpu_count, _initialize_multiprocessing_context
+from pymc.step_methods.hmc.base_hmc import BaseHMC
 from pytensor.compile.mode import get_mode
 from xarray import DataTree
 
-from ...validation import argument_error
-from .clock import Clock, EndOfTime
+from ...validation import Count, Fraction, argument_error
 from .convergence import is_monitored, judge_chains
-from .engine import Engine, Run
+from .engine import Engine, Kind, Run, variables_drawn, why_no_gradients
 from .evaluation import compiling_with, mode_worth, python_mode
-from .moments import EachDraw, MomentsOfChains, moments_of_draws
-from .progress import quiet_sampler, track
+from .progress import Clock, end_of_time, interruptible, quiet_sampler, track
 from .result import draws_to_keep, with_group
-from .store import Store
+from .streams import MomentsOfChains, Store, each_draw, moments_of_draws
 from .tasks import Record, active_client, outcomes_of
 
 
@@ -32,15 +35,14 @@ def run_chains(model: pm.Model, run: Run, *, callbacks: bool = True, **options: 
 
     Samplers without callbacks keep the streamed variables' draws until their moments are known.
     """
-    clash = sorted(options.keys() & run.sampler_options.keys())
-    if clash:
+    if clash := sorted(options.keys() & run.sampler_options.keys()):
         raise ValueError(f"The engine itself sets {', '.join(map(repr, clash))} of pm.sample.")
-    user = dict(run.sampler_options)
-    if run.chain is not None and isinstance(user.get("initvals"), list | tuple):
-        user["initvals"] = [user["initvals"][run.chain]]
+    user, number = dict(run.sampler_options), run.chains
     seed: Any = run.random_seed
-    number = run.chains if run.chain is None else 1
     if run.chain is not None:
+        number = 1
+        if isinstance(user.get("initvals"), list | tuple):
+            user["initvals"] = [user["initvals"][run.chain]]
         # PyMC spawns a generator for each chain: those before this chain's are left out.
         seed = np.random.default_rng(seed)
         seed.spawn(run.chain)
@@ -50,16 +52,16 @@ def run_chains(model: pm.Model, run: Run, *, callbacks: bool = True, **options: 
     kept, streamed = run.kept(model), run.streamed(model)
     recorded = kept if callbacks else [*dict.fromkeys([*kept, *streamed])]
     moments = MomentsOfChains(streamed) if streamed and callbacks else None
-    store, each_draw = None, []
+    store, called = None, []
     if moments is not None:
-        each_draw.append(EachDraw(model, streamed, moments.update))
+        called.append(each_draw(model, streamed, moments.update))
     if run.store is not None:
         if not callbacks:
             raise ValueError("Only PyMC's own samplers write draws to a store: use backend='pymc'.")
         store = Store(run.store, model, kept, number, run.draws)
-        each_draw.append(EachDraw(model, kept, store.append))
+        called.append(each_draw(model, kept, store.append))
         recorded = [_smallest(model)]
-    if set(recorded) != {str(v.name) for v in (*model.free_RVs, *model.deterministics)}:
+    if {*recorded} != {*variables_drawn(model)}:
         options["var_names"] = recorded
         # PyMC's convergence checks need a recorded free variable.
         if not {rv.name for rv in model.free_RVs} & set(recorded):
@@ -70,14 +72,10 @@ def run_chains(model: pm.Model, run: Run, *, callbacks: bool = True, **options: 
         at_once = _processes(run)
         if at_once > 1:
             check_main_guard(user.get("mp_ctx"))
-        end = EndOfTime(run.clock, number, in_turn=at_once == 1)
-        called = [*each_draw, *filter(None, [user.pop("callback", None)]), end]
+        end = end_of_time(run.clock, number, in_turn=at_once == 1)
+        called += [*filter(None, [user.pop("callback", None)]), end]
         options["callback"] = lambda trace, draw: [each(trace=trace, draw=draw) for each in called]
-    with (
-        model,
-        compiling_with(mode),
-        run.clock.explained("for at least one draw after tuning: raise it, or lower tune"),
-    ):
+    with model, compiling_with(mode):
         tree = pm.sample(
             run.draws,
             tune=run.tune,
@@ -191,7 +189,7 @@ def sample_on_workers(engine: Engine, model: pm.Model, run: Run) -> DataTree:
 def _sample_chain(engine: Engine, model: pm.Model, run: Run, seconds: float, number: int) -> Record:
     """Sample the chain with a given number, and end it after `seconds`."""
     run = replace(run, chain=number, cores=1, progressbar=False, clock=Clock(seconds))
-    with quiet_sampler(), compiling_with(python_mode()):
+    with interruptible(engine.name, run.clock), quiet_sampler(), compiling_with(python_mode()):
         tree = engine.run(model, run)
     return {"tree": tree, "ended": run.clock.ended}
 
@@ -218,3 +216,95 @@ def _joined(trees: Mapping[int, DataTree]) -> DataTree:
             data = data.assign_coords(chain=np.arange(data.sizes["chain"]))
         with_group(joined, name, data)
     return joined
+
+
+# Arguments of `fit` itself, and arguments with which `fit` could not make a result.
+_TAKEN = frozenset(
+    {
+        *("draws", "tune", "chains", "cores", "random_seed", "progressbar", "model", "self"),
+        *("return_inferencedata", "nuts_sampler_kwargs", "backend"),
+    }
+)
+
+
+def keywords_of(*functions: Callable[..., Any]) -> frozenset[str]:
+    """Names of the arguments of functions, without those that `fit` sets itself."""
+    named = {Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY}
+    return frozenset(
+        parameter.name
+        for function in functions
+        for parameter in signature(function).parameters.values()
+        if parameter.kind in named and parameter.name not in _TAKEN
+    )
+
+
+# Arguments that `pm.sample` passes on to NUTS if it is the only step; it sets the excluded ones.
+_OF_NUTS = keywords_of(pm.NUTS.__init__, BaseHMC.__init__) - {
+    *("vars", "blocked", "potential", "rng", "initial_point")
+}
+
+
+# Processor seconds by which a first run exceeds a second one on each model's smallest example
+# (`benchmarks cold`): from 8 for the composite kernels to 24 for WishartKernelMixture.
+COMPILING = "Compiling the gradient: 10 to 30 s for a new structure of model, about 1 s otherwise"
+
+
+@dataclass(frozen=True)
+class NUTS(Engine):
+    """No-U-turn sampler on the declaration.
+
+    Parameters
+    ----------
+    backend : {"pymc", "nutpie", "numpyro"}, default="pymc"
+        Implementation. numpyro runs on the device that JAX finds, a GPU before the processor.
+    target_accept : float, default=0.9
+        Target of the step-size adaptation, between 0 and 1.
+    max_treedepth : int, default=10
+        Largest number of doublings of a trajectory.
+
+    Examples
+    --------
+    >>> nuts = kz.fit(model, kz.NUTS(target_accept=0.95), chains=2, random_seed=1)
+    """
+
+    name: ClassVar[str] = "NUTS"
+    kind: ClassVar[Kind] = "mcmc"
+    largest: ClassVar[int | None] = 2_000
+    limits: ClassVar[str] = "compiles the gradient for 10 to 30 s first; chains may miss modes"
+    stores: ClassVar[bool] = True
+
+    backend: Literal["pymc", "nutpie", "numpyro"] = "pymc"
+    target_accept: Fraction = 0.9
+    max_treedepth: Count = 10
+
+    @override
+    def sampler_arguments(self) -> frozenset[str]:
+        known = keywords_of(pm.sample) | {"nuts"}
+        return known | _OF_NUTS if self.backend == "pymc" else known
+
+    @override
+    def why_no_time_limit(self) -> str | None:
+        if self.backend == "pymc":
+            return None
+        return f"{self.backend} calls nothing between draws: use backend='pymc'"
+
+    @override
+    def why_not(self, model: pm.Model) -> str | None:
+        if find_spec(self.backend) is None:
+            extra = "jax" if self.backend == "numpyro" else self.backend
+            return f"the package {self.backend} is not installed (pip install kernelzoo[{extra}])"
+        return why_no_gradients(model)
+
+    @override
+    def run(self, model: pm.Model, run: Run) -> DataTree:
+        own = self.backend == "pymc"
+        if own and has_workers(run):
+            return sample_on_workers(self, model, run)
+        depth = "max_tree_depth" if self.backend == "numpyro" else "max_treedepth"
+        options: dict[str, Any] = {"target_accept": self.target_accept, depth: self.max_treedepth}
+        if own and run.progressbar and "compile_kwargs" not in run.sampler_options:
+            logging.getLogger("pymc").info(COMPILING)
+        with warnings.catch_warnings():
+            # PyTensor then keeps two loops, because one would take too many arguments.
+            warnings.filterwarnings("ignore", "Loop fusion failed")
+            return run_chains(model, run, callbacks=own, nuts_sampler=self.backend, nuts=options)

@@ -31,8 +31,8 @@ from xarray import Dataset, DataTree
 from ...models.declaration import Declaration, source_of
 from ...models.kernels.completed import CompletedRows
 from ...validation import argument_error
+from .convergence import k_hat_of
 from .engine import Run
-from .k_hat import k_hat_of
 from .progress import track
 from .result import with_group
 

@@ -1,12 +1,18 @@
-"""When the attribute ``converged`` of chains, particles and noisy ascents is "yes".
+"""When draws can be trusted: the attribute ``converged``, and Pareto k-hat of approximations.
 
 There is one rule for each kind of engine, see the table in ``docs/choose.md``. A run that was
 interrupted or ended by max_seconds is "no"; what cannot be judged, as a single chain, is "unknown".
 """
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+
 import arviz as az
 import numpy as np
 import pymc as pm
+from arviz_stats.base import array_stats
+from numpy.typing import NDArray
 from pymc.stats.convergence import (
     SamplerWarning,
     WarningType,
@@ -16,10 +22,12 @@ from pymc.stats.convergence import (
 )
 from xarray import DataTree
 
+from ...user_warnings import warn_user
 from .engine import Run
-from .moments import rhat_of_moments
 from .paper import identified
+from .provenance import check_result
 from .result import Converged, constant_variable
+from .streams import rhat_of_moments
 
 RHAT_BOUND = 1.01
 # Least effective number of draws, and largest share of diverging draws.
@@ -28,6 +36,128 @@ LEAST_ESS, DIVERGING = 100, 1e-3
 LEAST_PARTICLES, LEAST_ACCEPTANCE = 100, 0.1
 # Largest error, in nats, of the means of a noisy bound.
 NOISE = 1.0
+# Above this k-hat the importance ratios have no usable mean (Vehtari et al. 2024, JMLR 25).
+LARGEST_USABLE = 0.7
+# A Pareto tail is fitted to the largest fifth of the ratios, and to no fewer than five.
+LEAST_DRAWS = 25
+# Log ratios that differ by less, relative to the largest, are equal up to rounding: no tail.
+CONSTANT = 1e-9
+
+
+class ApproximationWarning(UserWarning):
+    """Warning that an approximation's draws do not represent the posterior.
+
+    ``warnings.filterwarnings("ignore", category=kz.ApproximationWarning)`` silences it, for
+    instance where only predictions are of interest.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("ignore", category=kz.ApproximationWarning)
+    ...     vb = kz.fit(model, "vb")
+    """
+
+
+def pareto_k(result: DataTree) -> float:
+    """Shape of the Pareto tail of the importance ratios p/q of an approximation's draws.
+
+    Parameters
+    ----------
+    result : DataTree
+        With ``lp`` and ``lq`` in ``sample_stats``: log densities of the draws under the
+        declaration and under the approximation.
+
+    Returns
+    -------
+    float
+        Above 0.7, the approximation misses so much of the posterior that its spread should not be
+        trusted, though single summaries may be good. -inf when all ratios are equal: the
+        approximation is the posterior. NaN when the result has no ``lq`` or fewer than 25 draws.
+
+    References
+    ----------
+    Yao, Vehtari, Simpson and Gelman (2018), Yes, but did it work?, ICML.
+
+    Examples
+    --------
+    >>> kz.pareto_k(kz.fit(model, "vb", random_seed=1))
+    """
+    check_result(result, "result", "pareto_k")
+    if "sample_stats" not in result.children or "lq" not in result["sample_stats"]:
+        return float("nan")
+    stats = result["sample_stats"].to_dataset()
+    return k_hat_of_ratios((stats["lp"] - stats["lq"]).to_numpy().ravel())
+
+
+def k_hat_of_ratios(log_ratio: NDArray[np.float64]) -> float:
+    """Shape of the Pareto tail of importance ratios, from their logarithms (draw,)."""
+    if log_ratio.size < LEAST_DRAWS:
+        return float("nan")
+    if not np.isfinite(log_ratio).all():
+        return float("inf")
+    largest = max(1.0, float(np.abs(log_ratio).max()))
+    if np.ptp(log_ratio) <= CONSTANT * largest:
+        return -float("inf")
+    # psislw takes the negative of the log weights, as loo takes the log likelihood.
+    try:
+        _, khat = array_stats.psislw(-log_ratio)
+    except ValueError:  # The ratios of the tail are equal.
+        return float("inf")
+    # psislw finds no Pareto fit when a single draw carries the weight.
+    return float(khat) if np.isfinite(khat) else float("inf")
+
+
+def k_hat_of(result: DataTree) -> float:
+    """Pareto k-hat from the attributes of a result, or else from its draws."""
+    if "pareto_k" in result.attrs:
+        return float(result.attrs["pareto_k"])
+    return pareto_k(result)
+
+
+def is_unreliable(k_hat: float) -> bool:
+    """Whether draws with this k-hat do not represent the posterior; False for NaN."""
+    return k_hat > LARGEST_USABLE
+
+
+#: Whether only predictions are wanted of fits in this thread. `warnings.catch_warnings` would
+#: change the filters of all threads.
+_PREDICTIONS_ALONE: ContextVar[bool] = ContextVar("predictions alone", default=False)
+
+
+@contextmanager
+def predictions_alone() -> Iterator[None]:
+    """Fit without `ApproximationWarning`, which is about parameters."""
+    token = _PREDICTIONS_ALONE.set(True)
+    try:
+        yield
+    finally:
+        _PREDICTIONS_ALONE.reset(token)
+
+
+def warn_of_poor_approximation(engine: str, k_hat: float, samplers: Sequence[str]) -> None:
+    """Warn that draws do not represent the posterior, and name the `samplers`, best first."""
+    if _PREDICTIONS_ALONE.get():
+        return
+    calls = [f'"{name.lower()}"' for name in samplers]
+    instead = f" For these, run kz.fit(model, {calls[0]})" if calls else ""
+    others = f" (also: {', '.join(calls[1:])})" if calls[1:] else ""
+    warn_user(
+        f"The Pareto k-hat of {engine} is {k_hat:.2g}, above {LARGEST_USABLE}: its draws are not a "
+        "reliable approximation of the posterior. Means and intervals of parameters, including "
+        "weights of kernels, may be far off and are usually much too narrow; predictions are often "
+        f"still good: check them on held-out data.{instead}{others}{'.' if calls else ''}",
+        ApproximationWarning,
+    )
+
+
+def convergence_of_ascent(
+    tree: DataTree, model: pm.Model, k_hat: float, converged: bool
+) -> Converged:
+    """Apply the rule of coordinate ascent."""
+    if converged and is_unreliable(k_hat) and (stuck := constant_variable(tree, model)):
+        return _no(tree, f"All draws of {stuck} are the same, at a Pareto k-hat of {k_hat:.2g}.")
+    return "yes" if converged else "no"
 
 
 def convergence_of_chains(
@@ -40,14 +170,11 @@ def convergence_of_chains(
     if posterior.sizes["chain"] < 2 or not (quantities := identified(tree, model)).data_vars:
         return "unknown"
     stats = tree["sample_stats"].to_dataset() if "sample_stats" in tree.children else {}
-    if "diverging" in stats and float(stats["diverging"].mean()) > DIVERGING:
-        tree.attrs["note"] = (
-            f"{float(stats['diverging'].mean()):.1%} of the draws diverged: raise target_accept."
-        )
-        return "no"
+    diverged = float(stats["diverging"].mean()) if "diverging" in stats else 0.0
+    if diverged > DIVERGING:
+        return _no(tree, f"{diverged:.1%} of the draws diverged: raise target_accept.")
     if stuck := constant_variable(tree, model):
-        tree.attrs["note"] = f"No draw of {stuck} differs from another: chains cannot be compared."
-        return "no"
+        return _no(tree, f"No draw of {stuck} differs from another: chains cannot be compared.")
     # R-hat is NaN for constants and for states that no chain has left.
     with np.errstate(invalid="ignore"):
         rhat = az.rhat(quantities)
@@ -62,18 +189,21 @@ def convergence_of_chains(
         least = az.ess(quantities).to_array().min().item() if ess else np.inf
         if not least < LEAST_ESS:
             return "yes"
-        tree.attrs["note"] = (
-            f"The least effective number of draws is {least:.0f}; {LEAST_ESS} are needed. Run fit "
-            f"again with draws={4 * draws}."
-        )
-        return "no"
+        few = f"The least effective number of draws is {least:.0f}; {LEAST_ESS} are needed."
+        return _no(tree, f"{few} Run fit again with draws={4 * draws}.")
     where = rhat[worst].fillna(0).argmax(...)
     labels = ", ".join(str(rhat[worst][dim].values[i]) for dim, i in where.items())
     name = f"{worst}[{labels}]" if labels else worst
-    tree.attrs["note"] = (
+    return _no(
+        tree,
         f"R-hat is {largest[worst]:.4g} at {name}: more draws are needed. Run fit again with "
-        f"draws={4 * draws}; kz.recommend(model) names other engines."
+        f"draws={4 * draws}; kz.recommend(model) names other engines.",
     )
+
+
+def _no(tree: DataTree, note: str) -> Converged:
+    """Verdict of a result that has not converged, and why."""
+    tree.attrs["note"] = note
     return "no"
 
 
@@ -82,11 +212,10 @@ def convergence_of_particles(
 ) -> Converged:
     """Apply the rule of particles to those of all chains."""
     if particles < LEAST_PARTICLES or not acceptance >= LEAST_ACCEPTANCE:
-        tree.attrs["note"] = (
-            f"{particles} particles per chain, of whose last moves {acceptance:.2g} were accepted: "
-            f"{LEAST_PARTICLES} and {LEAST_ACCEPTANCE} are needed."
+        found = (
+            f"{particles} particles per chain, of whose last moves {acceptance:.2g} were accepted"
         )
-        return "no"
+        return _no(tree, f"{found}: {LEAST_PARTICLES} and {LEAST_ACCEPTANCE} are needed.")
     return convergence_of_chains(tree, model, particles, ess=False)
 
 

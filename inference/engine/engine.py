@@ -19,8 +19,7 @@ from xarray import DataTree
 
 from ...models.declaration import Declaration, source_of
 from ...validation import argument_error, check_arguments, check_name
-from .clock import Clock
-from .progress import ProgressBar, track
+from .progress import Clock, ProgressBar, track
 from .provenance import check_model
 
 Kind = Literal["exact", "mcmc", "vb", "point"]
@@ -94,6 +93,8 @@ class Engine(ABC):
     kind: ClassVar[Kind]
     #: What the engine's result hides or costs, in one sentence for `recommend`.
     limits: ClassVar[str]
+    #: Largest number of coordinates that the engine serves in practice; None for any number.
+    largest: ClassVar[int | None] = None
     #: Whether the engine can write its draws to a store while it makes them.
     stores: ClassVar[bool] = False
     registry: ClassVar[dict[str, type["Engine"]]] = {}
@@ -132,8 +133,8 @@ class Engine(ABC):
         return None
 
     def serves(self, model: pm.Model) -> int | None:
-        """Largest number of coordinates that the engine serves in practice; None for any number."""
-        return None
+        """Largest number of coordinates of such a model that the engine serves in practice."""
+        return self.largest
 
     @abstractmethod
     def why_not(self, model: pm.Model) -> str | None:
@@ -201,13 +202,10 @@ def why_not_dask(model: pm.Model) -> str | None:
 
 def too_large(model: pm.Model) -> str | None:
     """Why an engine with a matrix over all coordinates does not apply; None when it fits."""
-    size = coordinates(model)
-    if size <= LARGEST_DIMENSION:
+    if (size := coordinates(model)) <= LARGEST_DIMENSION:
         return None
-    return (
-        f"it needs a matrix over the model's {size:,} coordinates; it does at most "
-        f"{LARGEST_DIMENSION:,}"
-    )
+    does = f"it does at most {LARGEST_DIMENSION:,}"
+    return f"it needs a matrix over the model's {size:,} coordinates; {does}"
 
 
 def coordinates(model: pm.Model) -> int:
@@ -218,13 +216,6 @@ def coordinates(model: pm.Model) -> int:
         size = sum(np.size(value) for value in model.initial_point().values())
         _COORDINATES[model] = (shapes, len(model.free_RVs)), size
     return size
-
-
-def setting_of_no_use(setting: str, owner: str, reason: str) -> ValueError:
-    """Make the error for a setting of an algorithm that does not apply to the model."""
-    return ValueError(
-        f"The setting {setting!r} of {owner} is one of an algorithm that does not apply: {reason}."
-    )
 
 
 def unknown_combination(model: Any, rules: Iterable[type], others: str = "") -> str | None:

@@ -30,16 +30,15 @@ from ...validation import (
     check_names,
     integer_seed,
 )
-from .clock import Clock, interruptible
 from .completions import fit_each_completion
-from .density import log_likelihood as log_likelihood_of
-from .density import why_no_log_likelihood
+from .convergence import is_unreliable, k_hat_of, warn_of_poor_approximation
 from .engine import Engine, Run, applicable, engines_for, variables_drawn
 from .evaluation import compiling_with, python_mode
-from .k_hat import is_unreliable, k_hat_of, warn_of_poor_approximation
-from .progress import can_show
+from .groups import log_likelihood as log_likelihood_of
+from .groups import why_no_log_likelihood
+from .progress import Clock, can_show, interruptible
 from .result import stamp, with_group
-from .store import check_store
+from .streams import check_store
 
 
 def fit(
@@ -83,23 +82,20 @@ def fit(
         model), whose means and standard deviations are in the group ``moments``.
     moments : sequence of str, optional
         Variables whose means and standard deviations are accumulated draw by draw, NaN where they
-        are known to be infinite. Default: the model's list. A shorter list saves the time of
-        forming large matrices.
+        are known to be infinite. Default: the model's list; a shorter one saves time.
     store : path, optional
-        New folder, for PyMC's NUTS, Gibbs and Exact. Kept draws are written as they are made to
-        files ``NAME.npy`` (chain, draw, ...), and the posterior reads them from there. After an
-        error or a kill, ``counts.npy`` says how many draws of each chain they hold. Chains run on
-        this machine, not on a Dask cluster.
+        New folder, for PyMC's NUTS, Gibbs and Exact on this machine. Kept draws are written as they
+        are made to files ``NAME.npy`` (chain, draw, ...), from which the posterior reads them.
+        After an error or a kill, ``counts.npy`` says how many draws of each chain they hold.
     log_likelihood : bool, default=True
         Add the group ``log_likelihood``, which ``az.loo`` needs, when the draws of all free
         variables are kept in memory and observations are independent given the variables.
         ``kz.extend(model, result, "log_likelihood")`` says why it is missing.
     max_seconds : float, optional
-        End the engine after this time, compilation included, and keep its draws or its last
-        iteration; log densities are computed afterwards, and compilation is not interrupted.
-        The result has ``converged`` "no" and the attributes ``ended_by`` and ``note``. Chains that
-        one process runs in turn share the time. Not for SMC, Pathfinder, Laplace and NUTS by
-        nutpie or numpyro, which cannot be ended between two steps.
+        End the engine after this time, and keep its draws or its last iteration, with ``converged``
+        "no" and the attributes ``ended_by`` and ``note``. Compilation counts but is not
+        interrupted; log densities are computed afterwards. Chains that one process runs in turn
+        share the time. Not for SMC, Pathfinder, Laplace and NUTS by nutpie or numpyro.
     blas_threads : int or None, default=1
         Threads of BLAS while the engine runs in this process; None leaves them unchanged. For
         matrices of up to about a thousand rows, threads cost more than they save.
@@ -125,9 +121,8 @@ def fit(
     Raises
     ------
     ValueError
-        When the engine does not apply to the model (the message names the engines that do), when a
-        setting or a number is out of range, and when `max_seconds` ended the engine before it had
-        a result.
+        When the engine does not apply to the model (the message names those that do), when an
+        argument is out of range, and when `max_seconds` ended the engine before it had a result.
     RuntimeError
         When a chain failed on a Dask cluster, and when processes that do not fork cannot import the
         main program again: what it does belongs under ``if __name__ == "__main__":``.
@@ -140,8 +135,8 @@ def fit(
     UserWarning
         When `max_seconds` or Ctrl-C ended the engine.
     ApproximationWarning
-        When the Pareto k-hat of an approximation (the attribute ``pareto_k``) is above 0.7: its
-        draws do not represent the posterior. The message names the engines that sample.
+        When the attribute ``pareto_k`` of an approximation is above 0.7: its draws do not represent
+        the posterior.
 
     Examples
     --------
@@ -202,8 +197,7 @@ def _check_sampler_options(options: Mapping[str, Any], engine: Engine, model: pm
 def _fit_one(model: pm.Model, run: Run, engine: Engine, blas_threads: int | None) -> DataTree:
     """Run an engine on a model, and add the log likelihood if `run` asks for it."""
     wanted = run.log_likelihood and run.store is None
-    if wanted and why_no_log_likelihood(model, engine.kind, run.kept(model)):
-        wanted = False
+    wanted = wanted and not why_no_log_likelihood(model, engine.kind, run.kept(model))
     begun = time.perf_counter()
     with (
         interruptible(engine.name, run.clock),
@@ -213,11 +207,8 @@ def _fit_one(model: pm.Model, run: Run, engine: Engine, blas_threads: int | None
     ):
         tree = engine.run(model, replace(run, log_likelihood=wanted))
     seconds = time.perf_counter() - begun
-    if run.clock.ended:
-        by = f"was ended by max_seconds={run.clock.seconds:g}"
-        _mark_as_ended(tree, f"{engine.name} {by}", "max_seconds")
-    elif run.clock.pressed:
-        _mark_as_ended(tree, f"{engine.name} was interrupted", "interrupt")
+    if run.clock.ended or run.clock.pressed:
+        _mark_as_ended(tree, engine, run.clock)
     if wanted and "log_likelihood" not in tree.children:
         # Ctrl-C in its evaluation keeps the fit.
         with suppress(KeyboardInterrupt), numpy_warnings():
@@ -234,9 +225,13 @@ def _fit_one(model: pm.Model, run: Run, engine: Engine, blas_threads: int | None
     )
 
 
-def _mark_as_ended(tree: DataTree, what: str, by: str) -> None:
+def _mark_as_ended(tree: DataTree, engine: Engine, clock: Clock) -> None:
     """Record in a result that its engine was ended, and warn."""
-    note = f"{what}: the result is incomplete."
+    by_time = f"ended by max_seconds={clock.seconds:g}"
+    note = (
+        f"{engine.name} was {by_time if clock.ended else 'interrupted'}: the result is incomplete."
+    )
     warn_user(note)
     note = f"{note} {tree.attrs.get('note', '')}".rstrip()
+    by = "max_seconds" if clock.ended else "interrupt"
     tree.attrs |= {"converged": "no", "ended_by": by, "note": note}

@@ -11,14 +11,12 @@ from pymc.util import is_transformed_name
 from scipy.linalg import cholesky
 from xarray import Dataset, DataTree
 
-from .density import compile_densities, density_dataset
+from .convergence import pareto_k
 from .engine import Run, coordinates
 from .evaluation import compile_deterministics, python_mode
-from .k_hat import pareto_k
-from .moments import RunningMoments, moments_dataset
-from .outputs import Moments
-from .result import draws_to_tree, with_group
-from .store import Store
+from .groups import compile_densities, density_dataset
+from .result import Moments, draws_to_tree, with_group
+from .streams import RunningMoments, Store, moments_dataset
 
 # Bytes of the draws that are held at once.
 BLOCK = 1 << 27
@@ -115,14 +113,11 @@ def _parts(
             got = f"a {type(draws).__name__}"
             raise ValueError(f"'sample' must return a dict of draws, and of VB log q. Got {got}.")
         for name in free:
-            if np.shape(draws.get(name, ()))[:1] != (size,):
-                got = f"shape {np.shape(draws[name])}" if name in draws else "none"
-                raise ValueError(
-                    f"'sample' must return {size} draws of {name!r}, along the first axis. "
-                    f"Got {got}."
-                )
-            if np.isnan(draws[name]).any():
-                raise ValueError(f"'sample' must return draws without NaN. Got NaN for {name!r}.")
+            given = np.asarray(draws.get(name, ()))
+            if given.shape[:1] != (size,) or np.isnan(given).any():
+                rule = f"must return {size} draws of {name!r}, without NaN, along the first axis"
+                got = "NaN" if np.isnan(given).any() else f"shape {given.shape}"
+                raise ValueError(f"'sample' {rule}. Got {got}.")
         for first in range(0, size, PART):
             part = slice(first, first + PART)
             values = {name: array[part] for name, array in draws.items()}
@@ -134,10 +129,7 @@ def _joined(parts: Sequence[Mapping[str, NDArray]]) -> dict[str, NDArray]:
 
 
 def lean_tree(
-    model: pm.Model,
-    run: Run,
-    draws: Mapping[str, NDArray],
-    sample_stats: Mapping[str, NDArray],
+    model: pm.Model, run: Run, draws: Mapping[str, NDArray], sample_stats: Mapping[str, NDArray]
 ) -> DataTree:
     """Tree of the kept variables' draws (draw, ...) and the streamed variables' moments."""
     tree = draws_to_tree(model, {name: draws[name] for name in run.kept(model)}, sample_stats)
@@ -164,9 +156,7 @@ def constrained_draws(model: pm.Model, points: NDArray) -> tuple[dict[str, NDArr
     """
     outputs = [v for v in model.unobserved_value_vars if not is_transformed_name(v.name)]
     graph, joined = join_nonshared_inputs(
-        model.initial_point(),
-        [*outputs, model.logp(jacobian=True)],
-        model.continuous_value_vars,
+        model.initial_point(), [*outputs, model.logp(jacobian=True)], model.continuous_value_vars
     )
     evaluate = pm.compile([joined], graph, mode=python_mode())
     evaluate.trust_input = True

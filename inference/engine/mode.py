@@ -18,23 +18,7 @@ from xarray import DataTree
 from ...validation import Count
 from .engine import Engine, Kind, Run, too_large, why_no_gradients
 from .independent import constrained_draws, gaussian_result, lower_factor
-from .outputs import PointOutput
-
-
-def curvature(gradient: Callable[[NDArray], NDArray], x: NDArray, run: Run) -> NDArray:
-    """Hessian (D, D) at a point (D,), by central differences: 2 D gradients."""
-    step = np.finfo(float).eps ** (1 / 3) * np.maximum(1.0, np.abs(x))
-    hessian = np.empty((len(x), len(x)))
-    with run.track(len(step), "Curvature") as bar:
-        for i, h in enumerate(step):
-            offset = np.zeros_like(x)
-            offset[i] = h
-            hessian[i] = gradient(x + offset)
-            hessian[i] -= gradient(x - offset)
-            hessian[i] /= 2 * h
-            bar.advance()
-    return 0.5 * (hessian + hessian.T)
-
+from .result import PointOutput
 
 Space = Literal["constrained", "unconstrained"]
 
@@ -61,6 +45,20 @@ class Mode(NamedTuple):
     def found(self) -> bool:
         """Whether the gradient vanishes at the point."""
         return self.steepest <= GRADIENT_BOUND
+
+    def curvature(self, run: Run) -> NDArray:
+        """Hessian (D, D) of minus the log density, by central differences: 2 D gradients."""
+        step = np.finfo(float).eps ** (1 / 3) * np.maximum(1.0, np.abs(self.x))
+        hessian = np.empty((len(step), len(step)))
+        with run.track(len(step), "Curvature") as bar:
+            for i, h in enumerate(step):
+                offset = np.zeros_like(self.x)
+                offset[i] = h
+                hessian[i] = self.objective(self.x + offset)[1]
+                hessian[i] -= self.objective(self.x - offset)[1]
+                hessian[i] /= 2 * h
+                bar.advance()
+        return 0.5 * (hessian + hessian.T)
 
 
 def find_mode(model: pm.Model, run: Run, space: Space, max_iterations: int) -> Mode:
@@ -102,9 +100,7 @@ def compile_objective(
     """Compile x -> (minus log density, gradient), unconstrained; return the start as well."""
     start = DictToArrayBijection.map(model.initial_point(random_seed)).data
     (log_density,), joined = join_nonshared_inputs(
-        model.initial_point(),
-        [model.logp(jacobian=jacobian)],
-        model.continuous_value_vars,
+        model.initial_point(), [model.logp(jacobian=jacobian)], model.continuous_value_vars
     )
     (slope,) = cast(Sequence[TensorVariable], grad(-log_density, [joined]))
     objective = pm.compile([joined], [-log_density, slope], **compile_kwargs)
@@ -131,12 +127,7 @@ def search_by_gradients(
         "constrained": "have no mode. Try MAP(space='unconstrained').",
         "unconstrained": "have no mode, or be too steep for the search: normalize the kernels.",
     }
-    note = (
-        ""
-        if mode.found
-        else f"MAP stopped where the gradient is {mode.steepest:.3g}: the {space} density may "
-        f"{advice[space]}"
-    )
+    steep = f"MAP stopped where the gradient is {mode.steepest:.3g}: the {space} density may "
     draws, _ = constrained_draws(model, mode.x[None])
     return PointOutput(
         values={name: values[0] for name, values in draws.items()},
@@ -144,7 +135,7 @@ def search_by_gradients(
         climbs=[mode.history],
         converged="yes" if mode.found else "no",
         attributes={"lp_measure": space, "gradient_norm": mode.steepest},
-        note=note,
+        note="" if mode.found else steep + advice[space],
     )
 
 
@@ -172,13 +163,10 @@ class Laplace(Engine):
 
     name: ClassVar[str] = "Laplace"
     kind: ClassVar[Kind] = "vb"
+    largest: ClassVar[int | None] = 2_000
     limits: ClassVar[str] = "one Gaussian at one mode: ignores skewness and other modes"
 
     max_iterations: Count = 5000
-
-    @override
-    def serves(self, model: pm.Model) -> int | None:
-        return 2_000
 
     @override
     def why_no_time_limit(self) -> str | None:
@@ -191,8 +179,7 @@ class Laplace(Engine):
     @override
     def run(self, model: pm.Model, run: Run) -> DataTree:
         mode = find_mode(model, run, "unconstrained", self.max_iterations)
-        precision = curvature(lambda x: mode.objective(x)[1], mode.x, run)
-        root = lower_factor(precision, self.name)
+        root = lower_factor(mode.curvature(run), self.name)
         covariance = np.linalg.solve(root.T, np.linalg.solve(root, np.eye(len(root))))
         tree = gaussian_result(model, run, mode.x, lower_factor(covariance, self.name))
         tree.attrs["converged"] = "yes" if mode.found else "no"

@@ -1,7 +1,7 @@
 """Prediction for new objects from any engine's result; and what papers' predictions share."""
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from os import PathLike
@@ -20,12 +20,11 @@ from ...models.kernels.stack import as_stack, with_origin
 from ...user_warnings import numpy_warnings
 from ...validation import Seed, argument_error, check_arguments, integer_seed
 from .completions import predict_each_completion
-from .moments import RunningMoments, pooled
-from .paper import PAPERS, papers_of
+from .paper import models_with, paper_with
 from .progress import track
 from .provenance import check_fitted, check_model
 from .result import with_group
-from .store import check_store
+from .streams import RunningMoments, check_store, pooled
 
 # Largest block of functions held at once, in numbers (64 MB).
 BLOCK = 8_000_000
@@ -58,9 +57,8 @@ def predict(
         ``..._between`` are their standard deviations between completions. Leave out for kernel
         completion, whose kernel matrices contain the new objects already.
     keep_draws : bool, default=False
-        Also keep the predictions of every draw, for example for the Monte Carlo error by
-        ``az.mcse``, and, unless the kernels are a Dask array, draw the observed variable ``t`` of
-        the new objects, once per draw.
+        Also keep the predictions of every draw, such as for ``az.mcse``, and, unless the kernels
+        are a Dask array, draw the observed variable ``t`` of the new objects, once per draw.
     progressbar : bool, default=True
         Show progress if the draws or the objects need several blocks.
     store : path, optional
@@ -69,21 +67,11 @@ def predict(
     random_seed : int, SeedSequence or Generator, optional
         Seed of ``t``, as in `fit`; the integer used is the attribute ``random_seed``.
     **options
-        What each model's predictions take.
-
-        `WishartCompletion`, `DiagonalWishartCompletion`, `WishartKernelMixture`: ``labels``,
-        ``rule``.
-
-        labels : array_like or Series (train,)
-            Classes of the training objects; required. A Series is aligned by ids, as for the
-            models.
-        rule : {"nearest mean", "nearest neighbour"}, default="nearest mean"
-            Classifier in the feature space of the kernel.
-
-        `MutualKernelCompletion`: ``ci_prob``.
-
-        ci_prob : float, default=0.9
-            Probability of the intervals, with equal tails.
+        Of `WishartCompletion`, `DiagonalWishartCompletion` and `WishartKernelMixture`: ``labels``,
+        the classes (train,) of the training objects, where a Series is aligned by ids; and
+        ``rule``, the classifier in the feature space of the kernel, "nearest mean" (the default) or
+        "nearest neighbour". Of `MutualKernelCompletion`: ``ci_prob``, the probability of the
+        intervals with equal tails, by default 0.9.
 
     Returns
     -------
@@ -148,7 +136,20 @@ def predict(
     """
     check_arguments(predict, locals())
     check_model(model, "predict")
-    function, taken = _function_and_options(model, options)
+    paper = paper_with("predict", model)
+    if paper is None or (function := paper.predict) is None:
+        raise TypeError(
+            f"predict is not available for {type(model).__name__} (available for "
+            f"{models_with('predict')}). pm.sample_posterior_predictive works on every PyMC model."
+        )
+    parameters = inspect.signature(function).parameters.values()
+    taken = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.name != "keep_draws"]
+    if unknown := sorted(options.keys() - taken):
+        own = [name for name in taken if name not in ("progressbar", "random_seed")]
+        raise TypeError(
+            f"predict of a {type(model).__name__} takes no {', '.join(map(repr, unknown))}; its "
+            f"options are {', '.join(map(repr, ['keep_draws', *own]))}."
+        )
     check_fitted(model, result, "predict")
     path = None if store is None else check_store(store, "predict")
     seed = integer_seed(random_seed, "random_seed", "predict")
@@ -177,31 +178,6 @@ def predict(
             return predictions if path is None else _written([predictions], path)
         chunks = _by_chunk(predict_one, kernels_new, progressbar)
         return _joined([*chunks]) if path is None else _written(chunks, path)
-
-
-def _function_and_options(
-    model: pm.Model, options: Mapping[str, Any]
-) -> tuple[Callable[..., Dataset], list[str]]:
-    """Prediction function of the model's paper, and the options that it takes.
-
-    Raises TypeError if there is no function, and for options that it does not take.
-    """
-    function = next((p.predict for p in papers_of(type(model)) if p.predict is not None), None)
-    if function is None:
-        written = ", ".join(p.model.__name__ for p in PAPERS.values() if p.predict)
-        raise TypeError(
-            f"predict is not available for {type(model).__name__} (available for {written}). "
-            "pm.sample_posterior_predictive works on every PyMC model."
-        )
-    parameters = inspect.signature(function).parameters.values()
-    taken = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.name != "keep_draws"]
-    if unknown := sorted(options.keys() - taken):
-        own = [name for name in taken if name not in ("progressbar", "random_seed")]
-        raise TypeError(
-            f"predict of a {type(model).__name__} takes no {', '.join(map(repr, unknown))}; its "
-            f"options are {', '.join(map(repr, ['keep_draws', *own]))}."
-        )
-    return function, taken
 
 
 def in_chunks(kernels_new: Any) -> bool:
@@ -250,9 +226,8 @@ def stack_of_new_objects(model: pm.Model, kernels_new: Any) -> DataArray:
     Raises ValueError for None, and for kernels of other names or training objects.
     """
     if kernels_new is None:
-        raise argument_error(
-            "kernels_new", "predict", "kernels between new and training objects", "None"
-        )
+        rule = "kernels between new and training objects"
+        raise argument_error("kernels_new", "predict", rule, "None")
     dims = ("kernel", "obs", "basis")
     coords = {dim: np.asarray(model.coords[dim]) for dim in dims}
     # Names and labels alone count.
@@ -359,23 +334,19 @@ def predict_classes(
                 # The last sum is one up to rounding.
                 below = p.cumsum(axis=-1)[..., :-1] < rng.random((*p.shape[:2], 1))
                 codes[block] = below.sum(axis=-1)
-    mean, sd = moments.mean, moments.spread
-    predictions = Dataset(
-        {
-            "probability": (("obs", "class"), mean, {"long_name": "posterior predictive"}),
-            "probability_sd": (("obs", "class"), sd, {"long_name": "posterior sd of p"}),
-            "label": ("obs", classes[mean.argmax(-1)]),
-        },
-        coords={"obs": obs, "class": classes},
-    )
-    by_draw = {dim: posterior[dim] for dim in ("chain", "draw")}
+    mean, dims = moments.mean, ("obs", "class")
+    variables: dict[str, Any] = {
+        "probability": (dims, mean, {"long_name": "posterior predictive"}),
+        "probability_sd": (dims, moments.spread, {"long_name": "posterior sd of p"}),
+        "label": ("obs", classes[mean.argmax(-1)]),
+    }
+    coords: dict[str, Any] = {"obs": obs, "class": classes}
+    if keep_draws or random_seed is not None:
+        coords |= {dim: posterior[dim] for dim in ("chain", "draw")}
     if draws is not None:
-        predictions["probability_draws"] = DataArray(
-            draws.reshape(*chains, *shape), by_draw, ("chain", "draw", "obs", "class")
-        )
+        variables["probability_draws"] = ("chain", "draw", *dims), draws.reshape(*chains, *shape)
     if codes is not None:
         # Further likelihoods that were added to the model come after its own.
-        predictions[model.observed_RVs[0].name] = DataArray(
-            codes.reshape(*chains, len(obs)), by_draw, ("chain", "draw", "obs")
-        )
-    return predictions
+        by_draw = codes.reshape(*chains, len(obs))
+        variables[model.observed_RVs[0].name] = ("chain", "draw", "obs"), by_draw
+    return Dataset(variables, coords)

@@ -45,10 +45,8 @@ def data_of(model: pm.Model) -> Data:
 
 def constants_of(model: pm.Model) -> dict[str, NDArray]:
     """Return data other than observations, as PyMC finds them, but read-only and not copied."""
-    variables = [*model.basic_RVs, *model.deterministics, *model.potentials]
-    observed = set(model.rvs_to_values.values())
-    unused = observed - set(ancestors(variables)) if observed else observed
-    found = {}
+    used = {*ancestors([*model.basic_RVs, *model.deterministics, *model.potentials])}
+    unused, found = {*model.rvs_to_values.values()} - used, {}
     for data in model.data_vars:
         if data not in unused:
             values = np.asarray(data.get_value(borrow=True)).view()
@@ -135,22 +133,15 @@ def check_fitted(model: pm.Model, result: DataTree, owner: str) -> None:
         got = f"a result with other values of {', '.join(differ)}"
         raise argument_error("result", owner, "a result of fit on the model's data", got)
     _check_order_of_labels(model, result, owner)
+    rule = "a result of fit under the model's priors and likelihood"
     drawn = json.loads(result.attrs.get("declared", "{}")).keys()
     free = {str(rv.name) for rv in model.free_RVs}
     if differ := sorted((drawn & own.keys()) | (free & theirs.keys())):
-        raise argument_error(
-            "result",
-            owner,
-            "a result of fit under the model's priors and likelihood",
-            f"a result in which {', '.join(differ)} is random, or known, and the reverse here",
-        )
+        got = f"a result in which {', '.join(differ)} is random, or known, and the reverse here"
+        raise argument_error("result", owner, rule, got)
     if differ := differing_terms(result.attrs, declaration(model)):
-        raise argument_error(
-            "result",
-            owner,
-            "a result of fit under the model's priors and likelihood",
-            f"a result that differs in {', '.join(differ)}",
-        )
+        got = f"a result that differs in {', '.join(differ)}"
+        raise argument_error("result", owner, rule, got)
 
 
 def _check_order_of_labels(model: pm.Model, result: DataTree, owner: str) -> None:
@@ -175,25 +166,19 @@ def declaration(model: pm.Model) -> dict[str, str]:
     }
 
 
+@cache
 def versions() -> dict[str, str]:
     """Versions of the libraries on which results depend."""
-    return {name: _version(name) for name in VERSIONED}
-
-
-# Each result names the versions; reading those of an installed library takes a millisecond.
-_version = cache(version)
+    return {name: version(name) for name in VERSIONED}
 
 
 def _same(one: NDArray, other: NDArray) -> bool:
     one, other = np.asarray(one), np.asarray(other)
     if one.shape != other.shape:
         return False
-    if not all(np.issubdtype(array.dtype, np.number) for array in (one, other)):
-        return bool(np.array_equal(one, other))
+    numbers = all(np.issubdtype(array.dtype, np.number) for array in (one, other))
     # The data that were fitted are the same to the last bit in the session that fitted them.
-    if np.array_equal(one, other):
-        return True
-    return equal_but_for_rounding(one, other)
+    return bool(np.array_equal(one, other)) or (numbers and equal_but_for_rounding(one, other))
 
 
 def equal_but_for_rounding(one: NDArray, other: NDArray, axis: int | None = None) -> bool:
@@ -213,11 +198,8 @@ def equal_but_for_rounding(one: NDArray, other: NDArray, axis: int | None = None
 
 def term_fingerprints(model: pm.Model) -> dict[str, str]:
     """Short fingerprints of the free variables' priors, and by the name "" of the likelihood."""
-    terms = {str(variable.name): [variable] for variable in model.free_RVs}
-    return {
-        name: _fingerprint(variables)
-        for name, variables in {**terms, "": [*model.observed_RVs, *model.potentials]}.items()
-    }
+    priors = {str(variable.name): _fingerprint([variable]) for variable in model.free_RVs}
+    return priors | {"": _fingerprint([*model.observed_RVs, *model.potentials])}
 
 
 def _fingerprint(variables: Sequence[Variable]) -> str:

@@ -1,29 +1,31 @@
-"""The engine that is recommended for a model, with the time that each is expected to take."""
+"""Tables of engines: which apply to a model, why others do not, and which one is recommended."""
 
 import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from math import inf, nan
+from html import escape as escape_html
+from math import inf, isnan, nan
 from timeit import Timer
 from typing import Any, get_args, override
 
 import pandas as pd
 import pymc as pm
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 from threadpoolctl import threadpool_limits
 
 from ...user_warnings import numpy_warnings
 from ...validation import Count, CountOrZero, Positive, check_arguments
 from .chains import chains_in_turn
-from .clock import Clock, stopped_by_ctrl_c
 from .completions import number_of_fits
-from .engine import Engine, Kind, Run, checked_model, engines_for
+from .engine import Engine, Kind, Run, checked_model, coordinates, engines_for, every_engine
 from .evaluation import compiling_with, python_mode
-from .mcmc import Gibbs
-from .outputs import ExactOutput, VariationalOutput
-from .paper import BY_GRADIENTS, PaperEngine
-from .progress import track
-from .tables import EngineTable, small_only, span
+from .paper_engines import BY_GRADIENTS, Gibbs, PaperEngine
+from .progress import Clock, OutOfTime, stopped_by_ctrl_c, track
+from .provenance import check_model
+from .result import ExactOutput, VariationalOutput
 
 REASONS: dict[Kind, str] = {
     "exact": "It draws independently from the posterior, so there is nothing to diagnose.",
@@ -37,6 +39,97 @@ MOMENT = 1.5
 # Draws that are timed, and length of the tuning in which sweeps are.
 FEW = 10
 TUNING_TIMED = 100
+
+
+@dataclass(frozen=True, repr=False)
+class EngineTable:
+    """A titled frame with one row per engine, printed whole in a console and in Jupyter."""
+
+    title: str
+    frame: pd.DataFrame
+
+    def __repr__(self) -> str:
+        table, cells = Table(title=self.title), self._cells()
+        for column in cells.columns:
+            table.add_column(column, overflow="fold")
+        for row in cells.itertuples(index=False):
+            # Without `escape`, rich would read an extra in square brackets as markup.
+            table.add_row(*map(escape, row))
+        console = Console(width=100, force_terminal=False, force_jupyter=False, color_system=None)
+        with console.capture() as capture:
+            console.print(table)
+        return capture.get().rstrip()
+
+    def _repr_html_(self) -> str:
+        with pd.option_context("display.max_colwidth", None):
+            html = self._cells().to_html(index=False)
+        return f"<p>{escape_html(self.title)}</p>{html}"
+
+    def _cells(self) -> pd.DataFrame:
+        return self.frame.reset_index().map(_cell)
+
+
+def _cell(value: object) -> str:
+    """Text of a cell: seconds in a readable unit, settings as they are written in a call."""
+    if isinstance(value, float):
+        return "not measured" if isnan(value) else span(value)
+    if isinstance(value, dict):
+        return ", ".join(f"{name}={setting!r}" for name, setting in value.items())
+    return str(value)
+
+
+def engines(model: pm.Model) -> EngineTable:
+    """List every engine, whether it applies to the model, and why not.
+
+    Parameters
+    ----------
+    model : pm.Model
+
+    Returns
+    -------
+    EngineTable
+        Prints as a table; ``.frame`` has, by engine, the columns kind, applies ("yes", "small n" or
+        "no"), reason ("" for "yes") and settings (dict).
+
+    Notes
+    -----
+    "small n" is advice: the engine runs, but the model has more unconstrained coordinates than the
+    engine serves in practice, about 2,000 for NUTS, Pathfinder and Laplace, 5,000 for ADVI, 10,000
+    for MAP by gradients, and 50 for SMC.
+
+    Examples
+    --------
+    >>> table = kz.engines(model)
+    >>> [*table.frame.query("applies != 'no'").index]
+    """
+    check_model(model, "engines")
+    rows = []
+    for engine in every_engine():
+        reason = engine.why_not(model)
+        if reason is not None:
+            applies, settings = "no", engine.settings
+        else:
+            reason, settings = small_only(model, engine), engine.settings_on(model)
+            applies = "small n" if reason else "yes"
+        rows.append((engine.name, engine.kind, applies, reason or "", settings))
+    frame = pd.DataFrame(rows, columns=["engine", "kind", "applies", "reason", "settings"])
+    return EngineTable(f"Engines for {type(model).__name__}", frame.set_index("engine"))
+
+
+def small_only(model: pm.Model, engine: Engine) -> str | None:
+    """Say that an engine serves fewer coordinates than the model has, or None."""
+    most = engine.serves(model)
+    if most is None or (size := coordinates(model)) <= most:
+        return None
+    return f"the model has {size:,} coordinates; it serves about {most:,}"
+
+
+def span(seconds: float) -> str:
+    """Seconds in the largest unit of which there are two or more."""
+    for unit, size in (("d", 86_400.0), ("h", 3600.0), ("min", 60.0)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:,.0f} {unit}"
+    return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
 
 
 @dataclass(frozen=True, repr=False)
@@ -77,8 +170,7 @@ def recommend(
     -------
     Recommendation
         ``.engine`` is for `fit`. Prints as a table of all engines that apply, in order of
-        preference; ``.frame`` has, by engine, the columns seconds (NaN if not measured), limits and
-        advice.
+        preference; ``.frame`` has the columns seconds (NaN if not measured), limits and advice.
 
     Notes
     -----
@@ -167,8 +259,8 @@ def seconds_of(model: pm.Model, engine: PaperEngine[Any], run: Run) -> float:
         warnings.simplefilter("ignore")
         try:
             output = engine.implement(model, replace(run, clock=clock))
-        except ValueError:
-            # An algorithm that keeps no part of a result says that it had too little time.
+        except (ValueError, OutOfTime):
+            # An algorithm that keeps no part of a result has no output to time.
             if not clock.ended:
                 raise
         seconds = time.perf_counter() - begun + clock.later

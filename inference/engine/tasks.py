@@ -14,8 +14,7 @@ from typing import Any
 import cloudpickle
 from threadpoolctl import threadpool_limits
 
-from .clock import stopped_by_ctrl_c
-from .progress import track
+from .progress import stopped_by_ctrl_c, track
 
 #: What a task returns, or ``{"error": message}`` if it raised an error.
 type Record = Mapping[str, Any]

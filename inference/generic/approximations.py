@@ -12,9 +12,9 @@ from xarray import DataTree
 from ...validation import Count, Positive
 from ..engine.chains import check_main_guard
 from ..engine.convergence import convergence_of_noisy_ascent
-from ..engine.density import log_density
 from ..engine.engine import Engine, Kind, Run, too_large, why_no_gradients
 from ..engine.evaluation import mode_worth
+from ..engine.groups import log_density
 from ..engine.independent import gaussian_result, lean_tree, lower_factor
 from ..engine.result import trajectory, with_group
 
@@ -43,15 +43,12 @@ class ADVI(Engine):
 
     name: ClassVar[str] = "ADVI"
     kind: ClassVar[Kind] = "vb"
+    largest: ClassVar[int | None] = 5_000
     limits: ClassVar[str] = "Gaussian by noisy gradients: ignores skewness and other modes"
 
     covariance: Literal["mean-field", "full-rank"] = "mean-field"
     max_iterations: Count = 30_000
     learning_rate: Positive = 0.02
-
-    @override
-    def serves(self, model: pm.Model) -> int | None:
-        return 5_000
 
     @override
     def why_not(self, model: pm.Model) -> str | None:
@@ -106,6 +103,7 @@ class Pathfinder(Engine):
 
     name: ClassVar[str] = "Pathfinder"
     kind: ClassVar[Kind] = "vb"
+    largest: ClassVar[int | None] = 2_000
     limits: ClassVar[str] = (
         "Gaussians along paths to a mode: few of its draws differ if pareto_k is high"
     )
@@ -115,10 +113,6 @@ class Pathfinder(Engine):
     @override
     def why_no_time_limit(self) -> str | None:
         return "pymc-extras calls nothing between steps"
-
-    @override
-    def serves(self, model: pm.Model) -> int | None:
-        return 2_000
 
     @override
     def why_not(self, model: pm.Model) -> str | None:

@@ -10,11 +10,10 @@ from pytensor.graph.replace import clone_replace
 from scipy.special import logsumexp
 from xarray import Dataset, DataTree
 
-from ..engine.chains import check_main_guard, make_lean
+from ..engine.chains import check_main_guard, keywords_of, make_lean
 from ..engine.convergence import convergence_of_particles
 from ..engine.engine import Engine, Kind, Run, why_not_dask
 from ..engine.evaluation import mode_worth
-from ..engine.mcmc import keywords_of
 from ..engine.result import with_group
 
 __all__ = ["SMC"]
@@ -94,6 +93,7 @@ class SMC(Engine):
 
     name: ClassVar[str] = "SMC"
     kind: ClassVar[Kind] = "mcmc"
+    largest: ClassVar[int | None] = 50
     limits: ClassVar[str] = (
         "means and spreads are biased unless particles are many; for few coordinates, several modes"
     )
@@ -109,10 +109,6 @@ class SMC(Engine):
     @override
     def why_no_time_limit(self) -> str | None:
         return "PyMC calls nothing between its stages"
-
-    @override
-    def serves(self, model: pm.Model) -> int | None:
-        return 50
 
     @override
     def why_not(self, model: pm.Model) -> str | None:

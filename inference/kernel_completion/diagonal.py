@@ -48,7 +48,7 @@ from ...models.diagonal_wishart_completion import DiagonalWishartCompletion
 from ...numerics.wishart import Bartlett, stacked
 from ...validation import Count, Positive
 from ..engine.engine import Run
-from ..engine.outputs import ExactOutput, Moments, VariationalOutput
+from ..engine.result import ExactOutput, Moments, VariationalOutput
 
 type Array = npt.NDArray[np.float64]
 

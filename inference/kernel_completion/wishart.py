@@ -60,7 +60,7 @@ from ...models.wishart_kernel_mixture import WishartKernelMixture
 from ...numerics.wishart import Bartlett, Spectrum, log_det_of_factor, solve_right, stacked
 from ...validation import Count, Positive, argument_error
 from ..engine.engine import Run
-from ..engine.outputs import ExactOutput, Moments, PointOutput, VariationalOutput
+from ..engine.result import ExactOutput, Moments, PointOutput, VariationalOutput
 
 type Array = npt.NDArray[np.float64]
 

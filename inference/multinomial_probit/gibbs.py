@@ -14,7 +14,7 @@ from ...custom_steps.multinomial_probit.marginal import STAGES, MarginalProbit, 
 from ...models.combinations.sums import Binary
 from ...models.multinomial_probit import MultinomialProbit
 from ...validation import Count, CountOrZero, Fraction, Positive, argument_error
-from ..engine.engine import Run, setting_of_no_use, unknown_combination
+from ..engine.engine import Run, unknown_combination
 
 
 def unknown_rule(model: MultinomialProbit) -> str | None:
@@ -70,10 +70,9 @@ def multinomial_probit_steps(
     defaults = signature(multinomial_probit_steps).parameters
     for name, value in settings.items():
         if name not in taken and value != defaults[name].default:
-            raise setting_of_no_use(
-                name,
-                "Gibbs on MultinomialProbit",
+            raise ValueError(
+                f"The setting {name!r} of Gibbs on MultinomialProbit does not apply: "
                 f"{step.__name__}, which samples {model.variant} here, takes {', '.join(taken)}; "
-                "scheme='paper' and scheme='marginal' choose between the samplers",
+                "scheme='paper' and scheme='marginal' choose between the samplers."
             )
     return [step(model=model, **{name: settings[name] for name in taken})]

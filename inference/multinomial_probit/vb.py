@@ -59,7 +59,7 @@ from ...numerics.probit import default_nodes
 from ...numerics.threads import blocks_of
 from ...validation import Count, Positive, PositiveOrInf, argument_error
 from ..engine.engine import Run
-from ..engine.outputs import VariationalOutput
+from ..engine.result import VariationalOutput
 from ..variational.ascent import FIRST_ROUND, Coordinates, ascended, multistart_ascent
 from ..variational.concentration import check_prior
 from ..variational.factors import (

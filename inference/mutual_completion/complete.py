@@ -14,8 +14,8 @@ from ...models.kernels.normalization import NORMALIZATIONS
 from ...models.mutual_kernel_completion import MutualKernelCompletion
 from ...validation import Count, argument_error, check_arguments, check_name
 from ..engine.fit import fit
-from ..engine.moments import EachDraw
 from ..engine.predict import predict
+from ..engine.streams import each_draw
 
 type Drawn = tuple[NDArray, NDArray | None, NDArray]
 
@@ -207,7 +207,7 @@ def _by_gibbs(
             whole[k] = values[name][0]
         kept[chain].append(whole)
 
-    keeping = EachDraw(model, list(names), keep)
+    keeping = each_draw(model, list(names), keep)
     counts = dict.fromkeys(kept, 0)
 
     def callback(trace: Any, draw: Any) -> None:

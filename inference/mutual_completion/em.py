@@ -40,7 +40,7 @@ from ...models.mutual_kernel_completion import CompletionProblem, MutualKernelCo
 from ...numerics.wishart import log_det_of_factor
 from ...validation import Count, CountOrZero, Positive, argument_error
 from ..engine.engine import Run
-from ..engine.outputs import PointOutput
+from ..engine.result import PointOutput
 
 type Array = npt.NDArray[np.float64]
 

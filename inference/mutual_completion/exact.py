@@ -29,7 +29,7 @@ from ...custom_steps.mutual_completion.steps import Known, impute
 from ...models.mutual_kernel_completion import CompletionProblem, MutualKernelCompletion
 from ...numerics.wishart import Bartlett, log_det_of_factor, solve_right, stacked
 from ..engine.engine import Run
-from ..engine.outputs import ExactOutput
+from ..engine.result import ExactOutput
 
 type Array = npt.NDArray[np.float64]
 type Positions = npt.NDArray[np.intp]

@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 from xarray import DataTree
 
 from ...validation import argument_error
-from ..engine.k_hat import is_unreliable, k_hat_of
+from ..engine.convergence import is_unreliable, k_hat_of
 from ..engine.provenance import check_results
 
 #: Okabe and Ito's colour-blind safe palette, without yellow, which is unreadable on white.

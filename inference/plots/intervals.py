@@ -5,18 +5,17 @@ with fewer draws with NaN, of which it draws nothing.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import product
 
 import arviz as az
 import numpy as np
-import xarray as xr
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 from xarray import DataArray, DataTree
 
 from ...validation import argument_error, check_name, check_names
-from ..diagnostics.inclusion import inclusion
+from ..diagnostics.compare import elements_of, same_elements
+from ..diagnostics.contributions import inclusion
 from ..engine.paper import identified
 from .house_style import GREY, PALETTE, by_name, cycle, legend_labels, open_frame
 
@@ -78,7 +77,7 @@ def plot_engines(
         draws = {name: dataset.get(variable) for name, dataset in quantities.items()}
         labels, values = _in_rows(draws, owner)
         shown = np.unique(np.linspace(0, len(labels) - 1, MOST).astype(int))
-        title = f"{variable} ({', '.join(map(str, _dims_of(first[variable])))})"
+        title = f"{variable} ({', '.join(map(str, first[variable].dims[2:]))})"
         if len(shown) < len(labels):
             title += f", {len(shown)} of {len(labels)}"
         rows = {name: _summary(each[:, shown]) for name, each in values.items()}
@@ -161,10 +160,6 @@ def _weights(name: str, tree: DataTree, owner: str) -> DataArray:
     return posterior["beta"].transpose("chain", "draw", ..., "kernel")
 
 
-def _dims_of(values: DataArray) -> Sequence[str]:
-    return [str(dim) for dim in values.dims if dim not in ("chain", "draw")]
-
-
 def _in_rows(
     draws: Mapping[str, DataArray | None], owner: str
 ) -> tuple[list[str], dict[str, NDArray]]:
@@ -173,20 +168,14 @@ def _in_rows(
     Raise unless all engines have the same elements.
     """
     first = next(each for each in draws.values() if each is not None)
-    dims, values = _dims_of(first), {}
+    first, values = first.isel(chain=0, draw=0, drop=True), {}
     for name, each in draws.items():
-        try:
-            if each is None:
-                raise ValueError
-            sizes = each.isel(chain=0, draw=0, drop=True)
-            xr.align(sizes, first.isel(chain=0, draw=0, drop=True), join="exact")
-        except ValueError:
+        if each is None or not same_elements(each.isel(chain=0, draw=0, drop=True), first):
             rule = f"of one model on the same data, with the same elements of {first.name}"
-            raise argument_error("results", owner, rule, f"others in {name!r}") from None
-        stacked = each.transpose("chain", "draw", *dims).to_numpy()
+            raise argument_error("results", owner, rule, f"others in {name!r}")
+        stacked = each.transpose("chain", "draw", *first.dims).to_numpy()
         values[name] = stacked.reshape(stacked.shape[0] * stacked.shape[1], -1).astype(float)
-    labels = [", ".join(map(str, each)) for each in product(*(first[d].values for d in dims))]
-    return labels, values
+    return elements_of(first), values
 
 
 def _summary(draws: NDArray) -> Rows:

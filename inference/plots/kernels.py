@@ -67,12 +67,9 @@ def plot_kernels(kernels: Any, labels: Any = None, *, classes: Sequence | None =
         edges = np.cumsum([0, *counts[counts > 0]]) - 0.5
     n_columns = min(4, len(stack))
     n_rows = -(-len(stack) // n_columns)
+    size = 0.4 + 3.3 * n_columns, 2.9 * n_rows
     figure, axes = plt.subplots(
-        n_rows,
-        n_columns,
-        figsize=(0.4 + 3.3 * n_columns, 2.9 * n_rows),
-        layout="constrained",
-        squeeze=False,
+        n_rows, n_columns, figsize=size, layout="constrained", squeeze=False
     )
     for each in axes.flat[len(stack) :]:
         each.remove()
@@ -96,10 +93,9 @@ def plot_kernels(kernels: Any, labels: Any = None, *, classes: Sequence | None =
         each.set_title(str(kernel["kernel"].item()), fontsize=10)
         each.set(xlabel="object" if gram else "basis function", ylabel="object")
         if len(names):
-            for edge in edges[1:-1]:
-                each.axhline(edge, color="black", linewidth=0.5)
-                if gram:
-                    each.axvline(edge, color="black", linewidth=0.5)
+            for line in (each.axhline, each.axvline)[: 1 + gram]:
+                for edge in edges[1:-1]:
+                    line(edge, color="black", linewidth=0.5)
             each.set_yticks((edges[:-1] + edges[1:]) / 2, names)
             each.tick_params(axis="y", length=0, labelsize=8)
             each.set_ylabel("objects by class")

@@ -4,20 +4,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import pymc as pm
 from matplotlib.axes import Axes
 from xarray import DataTree
 
 from ...models.kernels import Kernels
 from ...models.kernels.labels import aligned, as_frame
-from ...validation import (
-    Count,
-    argument_error,
-    check_arguments,
-    check_finite,
-    check_labels,
-    check_unmasked,
-)
+from ...validation import Count, argument_error, check_arguments, check_finite, check_unmasked
 from ..engine.predict import predict
 from ..engine.provenance import check_result
 from .house_style import MARKERS, PALETTE, cycle
@@ -28,13 +20,7 @@ DRAWS = 200
 
 
 def plot_decision_regions(
-    model: pm.Model,
-    result: DataTree,
-    kernels: Kernels,
-    X_train: Any,
-    y_train: Any,
-    *,
-    resolution: Count = 100,
+    model: Any, result: DataTree, kernels: Kernels, X_train: Any, *, resolution: Count = 100
 ) -> Axes:
     """Plot regions of the predicted class over two features, shaded by its probability.
 
@@ -51,10 +37,9 @@ def plot_decision_regions(
         Specification of the model's kernels.
     X_train : DataFrame or array (N, 2)
         Training objects, in the units of the kernels; columns name the axes.
-    y_train : array_like (N,)
-        Classes of the training objects.
     resolution : int, default=100
-        Number of grid points along each feature.
+        Number of grid points along each feature. The cost is that of predicting resolution^2
+        objects.
 
     Returns
     -------
@@ -63,19 +48,14 @@ def plot_decision_regions(
     Raises
     ------
     ValueError
-        For a number of features other than two, labels that do not match in number or class, and
-        objects other than the model's.
-
-    Notes
-    -----
-    The cost is that of predicting resolution^2 objects.
+        For a number of features other than two, and for objects other than the model's.
 
     Examples
     --------
     >>> X = data.X_train[["alcohol", "flavanoids"]]
     >>> kernels = kz.gaussian(1.0)
     >>> model = kz.MultinomialProbit(kernels(X), data.y_train)
-    >>> kz.plots.plot_decision_regions(model, kz.fit(model, "vb"), kernels, X, data.y_train)
+    >>> kz.plots.plot_decision_regions(model, kz.fit(model, "vb"), kernels, X)
     """
     check_arguments(plot_decision_regions, locals())
     # Imported late: scikit-learn takes half a second to import.
@@ -103,15 +83,9 @@ def plot_decision_regions(
     objects = np.stack(grid, axis=-1).reshape(-1, 2)
     every = max(1, result["posterior"].sizes["draw"] * result["posterior"].sizes["chain"] // DRAWS)
     thinned = result.isel(draw=slice(None, None, every))
+    # Refuses training objects other than the model's, or in another order without ids.
     predictions = predict(model, thinned, kernels(objects, X_train), progressbar=False)
     classes = predictions["class"].values
-    y_train = aligned(y_train, points.index, "y_train", OWNER)
-    codes, _ = check_labels(y_train, "y_train", OWNER, classes=classes, n_objects=len(values))
-    known = getattr(model, "label_codes", codes)
-    fitted = aligned(pd.Series(codes, points.index), model.coords["obs"], "X_train", OWNER)
-    if not np.array_equal(fitted, known):
-        rule = "the classes that the model was declared with, in the order of X_train"
-        raise argument_error("y_train", OWNER, rule, f"{int((fitted != known).sum())} others")
     p = predictions["probability"].transpose("obs", "class").to_numpy()
     colors = cycle(PALETTE, len(classes))
     display = DecisionBoundaryDisplay(
@@ -124,6 +98,8 @@ def plot_decision_regions(
         ylabel=str(points.columns[1]),
     )
     axes: Axes = display.plot(plot_method="pcolormesh", alpha=0.6).ax_
+    fitted = pd.Series(model.label_codes, model.coords["obs"])
+    codes = np.asarray(aligned(fitted, points.index, "X_train", OWNER))
     for code, (name, color, marker) in enumerate(
         zip(classes, colors, cycle(MARKERS, len(classes)), strict=True)
     ):

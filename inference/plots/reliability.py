@@ -9,13 +9,7 @@ from numpy.typing import NDArray
 from xarray import DataArray, Dataset
 
 from ...models.kernels.labels import aligned, ids_along
-from ...validation import (
-    Count,
-    argument_error,
-    check_arguments,
-    check_labels,
-    check_probabilities,
-)
+from ...validation import Count, argument_error, check_arguments, check_labels, check_probabilities
 from .house_style import MARKERS, PALETTE, cycle, open_frame
 
 OWNER = "plot_reliability"

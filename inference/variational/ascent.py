@@ -30,8 +30,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...user_warnings import warn_user
-from ..engine.clock import OutOfTime
 from ..engine.engine import Run
+from ..engine.progress import OutOfTime
 
 type Array = npt.NDArray[np.float64]
 

@@ -2,25 +2,23 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from io import StringIO
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 import kernelzoo as kz
-from benchmarks import BENCHMARKS, cold, gpu, growing, held_out, letters, mixing
+from benchmarks import cold, engines, gpu, growing, held_out, letters, mixing
+from benchmarks.__main__ import BENCHMARKS
 
 
 def rows(name):
     """Cells of the rows that a benchmark prints, by their first cell."""
-    out = StringIO()
-    BENCHMARKS[name](Console(file=out, width=250))
+    tables = [part for part in BENCHMARKS[name]() if part.startswith("|")]
     cells = [
-        [cell.strip() for cell in line.strip("│").split("│")]
-        for line in out.getvalue().splitlines()
-        if line.startswith("│")
+        [cell.strip() for cell in line[1:-1].split("|")]
+        for table in tables
+        for line in table.splitlines()[2:]
     ]
     return {(first, *rest[:1]): rest for first, *rest in cells}
 
@@ -85,9 +83,7 @@ def test_held_out_says_what_is_left_out(monkeypatch):
         raise FileNotFoundError("put it there")
 
     monkeypatch.setattr(held_out, "PROBLEMS", {"far away": absent})
-    out = StringIO()
-    held_out.run(Console(file=out, width=100))
-    assert "far away is left out: put it there" in out.getvalue()
+    assert "far away is left out: put it there" in [*held_out.run()]
 
 
 @pytest.mark.slow
@@ -104,9 +100,23 @@ def test_first_fits_in_processes_of_their_own(monkeypatch):
         assert 0 < float(pymc) < float(both)
 
 
+def test_engines_on_a_small_problem(monkeypatch):
+    def small():
+        """A small problem."""
+        model = kz.MultinomialProbit.example()
+        return model, {kz.VB(): {}, kz.Gibbs(): {"draws": 20, "tune": 20, "chains": 2}}, {}
+
+    monkeypatch.setattr(engines, "PROBLEMS", (small,))
+    title, table, weights = engines.run()
+    assert title == "**`MultinomialProbit`**. A small problem."
+    assert [line.split(" | ")[0] for line in table.splitlines()[2:]] == ["| VB", "| Gibbs"]
+    assert weights.count(" ± ") == 1 + 2 * len(kz.MultinomialProbit.example().coords["kernel"])
+
+
 def test_none_is_forgotten():
-    here = {"cold", "growing", "heldout", "letters", "mixing"}
-    assert BENCHMARKS.keys() == here
+    assert BENCHMARKS.keys() == {
+        *("cold", "engines", "gpu", "growing", "heldout", "letters", "mixing"),
+    }
 
 
 @pytest.mark.slow

@@ -10,8 +10,8 @@ from pymc.blocking import DictToArrayBijection
 
 from kernelzoo.custom_steps.block import ValueMap
 from kernelzoo.inference.diagnostics.simulation import FromPrior
-from kernelzoo.inference.engine.density import log_density
 from kernelzoo.inference.engine.evaluation import python_mode
+from kernelzoo.inference.engine.groups import log_density
 from kernelzoo.inference.engine.mode import compile_objective
 
 from .case import Case, NotRunError, reference, silent

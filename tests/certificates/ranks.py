@@ -15,8 +15,7 @@ from scipy import stats
 from xarray import DataTree
 
 from kernelzoo.inference import calibrate
-from kernelzoo.inference.diagnostics.calibrate import POWER
-from kernelzoo.inference.diagnostics.uniformity import Band, detectable_bias, detectable_scale
+from kernelzoo.inference.diagnostics.calibrate import POWER, Band, detectable_bias, detectable_scale
 
 from .case import Case, NotRunError, UnfinishedError, silent
 from .findings import ALPHA, Finding, Outcome, passed_if

@@ -22,7 +22,7 @@ from certificates.modes import Peak, Stationary
 from certificates.ranks import Calibration, Miscalibration, p_value
 from certificates.run import certify
 from certificates.table import page
-from kernelzoo.inference.diagnostics.uniformity import Band
+from kernelzoo.inference.diagnostics.calibrate import Band
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ from kernelzoo.estimators import (
     predictor,
 )
 from kernelzoo.estimators.predictor import weights_of
-from kernelzoo.inference.selection import SCALES
+from kernelzoo.inference.left_out import SCALES
 
 VB = kz.VB(tolerance=0.1, remaining=1.0)
 FEW = {"engine": VB, "draws": 30, "random_state": 5}

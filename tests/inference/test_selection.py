@@ -13,9 +13,8 @@ from scipy.stats import norm
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import kernelzoo as kz
-from kernelzoo.inference import selection as rooms
-from kernelzoo.inference.left_out import splits
-from kernelzoo.inference.selection import why_no_selection
+from kernelzoo.inference import left_out as rooms
+from kernelzoo.inference.left_out import splits, why_no_selection
 from kernelzoo.inference.variational.ascent import Ascent
 from kernelzoo.models.combinations.sums import FixedWeights
 
@@ -112,13 +111,13 @@ def test_weights_are_learned_where_one_block_decides():
 def test_equal_weights_are_kept_unless_learned_ones_predict_better(monkeypatch):
     model = models()["probit"]
 
-    def worse(self, train, new, scales, *, equal):
+    def worse(model, stack, paper, fold, scales, *, equal, seed):
         # On a few hundred objects, BLAS threads multiply the time.
         blas = [pool for pool in threadpool_info() if pool["user_api"] == "blas"]
         assert all(pool["num_threads"] == 1 for pool in blas)
-        yield from (np.full(len(new), -1.0 if equal else -1.1) for _ in scales)
+        yield from (np.full(len(fold[1]), -1.0 if equal else -1.1) for _ in scales)
 
-    monkeypatch.setattr(rooms._Candidate, "log_scores", worse)
+    monkeypatch.setattr(rooms, "_scored", worse)
     with threadpool_limits(2, user_api="blas"):
         chosen = kz.select(model, scales=[2.0], **QUIET)
     assert chosen.settings == {"upsilon": 2.0, "combination": FixedWeights()}

@@ -9,7 +9,7 @@ import xarray as xr
 from scipy import stats
 
 import kernelzoo as kz
-from kernelzoo.inference.engine.density import log_density
+from kernelzoo.inference.engine.groups import log_density
 
 rng = np.random.default_rng(3)
 IDS = [f"P{i}" for i in range(12)]

@@ -10,7 +10,7 @@ from scipy import stats
 import kernelzoo as kz
 from family import assert_mean
 from kernelzoo import CompositeKernelClassification, CompositeKernelRegression
-from kernelzoo.inference.engine.density import log_density
+from kernelzoo.inference.engine.groups import log_density
 from kernelzoo.models.combinations import Binary, DirichletWeights, FixedWeights, Mean
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")

@@ -7,7 +7,7 @@ from scipy import stats
 
 import kernelzoo as kz
 from family import assert_ks
-from kernelzoo.inference.engine.density import log_density
+from kernelzoo.inference.engine.groups import log_density
 
 VARIANTS = [False, True]
 

@@ -10,7 +10,7 @@ from scipy import stats
 
 from family import assert_mean, assert_z
 from kernelzoo import MultinomialProbit, gaussian, linear
-from kernelzoo.inference.engine.density import log_density
+from kernelzoo.inference.engine.groups import log_density
 from kernelzoo.models.combinations import FixedWeights, Mean
 from kernelzoo.models.kernels import as_stack
 from probit_moments import log_probability

@@ -8,7 +8,7 @@ import xarray as xr
 from scipy import stats
 
 from kernelzoo import CompositeKernelRegression
-from kernelzoo.inference.engine.density import log_density
+from kernelzoo.inference.engine.groups import log_density
 from kernelzoo.models.combinations import Binary, DirichletWeights
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")

@@ -111,13 +111,13 @@ def test_cross_validation_of_iris():
 def test_errors_of_folds_have_the_spread_of_a_sample(monkeypatch):
     errors = iter([1.0, 2.0, 6.0])
     monkeypatch.setattr(damoulas2009, "fitted", lambda *given: (None, None))
-    monkeypatch.setattr(damoulas2009, "predict", lambda *given: None)
+    monkeypatch.setattr(damoulas2009, "predict", lambda *given: {"label": pd.Series([0])})
     monkeypatch.setattr(damoulas2009, "error", lambda *given: next(errors))
     values = damoulas2009.cross_validated("iris", 1, kernel="Gaussian", folds=3, recipe={})
     np.testing.assert_allclose(list(values.values()), [3.0, np.sqrt(7.0)])
 
 
-def test_equal_votes_are_decided_in_two_ways():
+def test_equal_votes_are_decided_in_two_ways(monkeypatch):
     # Three spaces of two objects a class: each space knows one class only.
     rng = np.random.default_rng(0)
     y = np.repeat([0, 1, 2], 8)
@@ -125,7 +125,8 @@ def test_equal_votes_are_decided_in_two_ways():
         str(c): pd.DataFrame(6.0 * (y == c)[:, None] + rng.normal(size=(24, 1))) for c in range(3)
     }
     split = damoulas2009.Split(spaces, spaces, y, y)
-    values = damoulas2009.errors_by_space(split, damoulas2009.KERNELS["Gaussian"], 1, TINY)
+    monkeypatch.setattr(damoulas2009, "divide", lambda seed, size: split)
+    values = damoulas2009.classifiers("digits", 1, recipe=TINY)
     assert tuple(values) == (
         "0",
         "1",
@@ -141,14 +142,13 @@ def test_equal_votes_are_decided_in_two_ways():
 
 
 @pytest.mark.parametrize("rule", damoulas2009.COMBINATIONS)
-def test_combinations_return_their_rows(rule):
+def test_combinations_return_their_rows(rule, monkeypatch):
     rng = np.random.default_rng(0)
     y = np.repeat([0, 1], 6)
     spaces = {name: pd.DataFrame(2.0 * y[:, None] + rng.normal(size=(12, 2))) for name in "ab"}
     split = damoulas2009.Split(spaces, spaces, y, y)
-    values = damoulas2009.errors_of_combination(
-        split, damoulas2009.KERNELS["Gaussian"], 1, TINY, rule, "row"
-    )
+    monkeypatch.setattr(damoulas2009, "divide", lambda seed, size: split)
+    values = damoulas2009.combined_spaces("digits", 1, rule=rule, row="row", recipe=TINY)
     learned = rule in ("Bin", "WSum", "WProd")
     assert tuple(values) == ("row", *(("row: weight of a", "row: weight of b") if learned else ()))
     assert values["row"] < 50

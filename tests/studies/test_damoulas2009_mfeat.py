@@ -85,7 +85,7 @@ def test_mixing_is_that_of_the_log_score():
             {"probability_draws": (("chain", "draw", "obs", "class"), draws)},
             coords={"class": ["a", "b"]},
         )
-        return tuple(mixing(predictions, labels).values())
+        return tuple(mixing(predictions, labels))
 
     (together, draws), (apart, few) = found(0.0), found(0.1)
     assert together < 1.01 < 1.5 < apart

@@ -14,7 +14,7 @@ def test_the_demo_ends_with_the_tour(tmp_path, monkeypatch):
     for part in ("_classify", "_complete"):
         monkeypatch.setattr(demo, part, lambda out, *_: out.joinpath("table.csv").touch())
     console = Console(record=True, width=160)
-    demo.run(tmp_path, 1, console)
+    demo.run(tmp_path, console)
     target, notebook = re.search(r"make (\w+) .*\((.+)\)$", console.export_text().strip()).groups()
     assert notebook == "notebooks/tour.ipynb"
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")

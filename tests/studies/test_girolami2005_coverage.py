@@ -58,9 +58,8 @@ def test_what_is_counted(monkeypatch):
     )
     monkeypatch.setattr(study, "fit", lambda *a, **k: {"posterior": posterior})
     monkeypatch.setattr(study, "predict", lambda *a: predictions)
-    values = study.coverage(
-        "known truth", 1, **settings_of("known truth"), engines={"X": {"engine": "vb"}}
-    )
+    settings = settings_of("known truth") | {"engines": {"X": {"engine": "vb"}}}
+    values = study.coverage("known truth", 1, **settings)
     assert values["X: new targets"] == 80.0
     np.testing.assert_allclose(values["X: weights"], 200 / 3)
     rmse = np.sqrt(np.mean(errors**2))

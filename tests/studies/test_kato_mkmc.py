@@ -1,16 +1,14 @@
 """The studies of Kato and Rivero: their cells, what each method is told, what is measured."""
 
 from dataclasses import replace
-from io import StringIO
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 import kernelzoo as kz
 from kernelzoo.models.kernels.stack import as_stack
 from studies import kato
-from studies.__main__ import STUDIES, reproduce
+from studies.__main__ import STUDIES, main
 from studies.data import absence
 from studies.kato import Problem, nested_mask, training_part
 
@@ -95,7 +93,7 @@ def test_methods_are_the_recipes(studies):
 
 
 def test_rows_are_those_that_a_run_fills(small, monkeypatch):
-    column = kato.COLUMNS["mfeat"]._replace(kernels=NAMES)
+    column = kato.COLUMNS["mfeat"] | {"kernels": NAMES}
     monkeypatch.setitem(kato.COLUMNS, "mfeat", column)
     everything = kato.figure_4().tasks
     for ratio in (20, 50):
@@ -160,14 +158,10 @@ def test_gibbs_tells_its_coverage(monkeypatch):
     assert 30 < values["Gibbs, 50 %: coverage"] <= 100
 
 
-def test_reproduce_writes_the_table(small, studies, monkeypatch, tmp_path):
+def test_the_command_writes_the_table(small, studies, monkeypatch, tmp_path, capsys):
     tasks = [t for t in studies[2].tasks if t.column == "mfeat" and t.settings["ratio"] == 20][:1]
     study = replace(studies[2], tasks=tuple(tasks))
     monkeypatch.setitem(STUDIES, study.name, lambda: study)
-    console = Console(file=StringIO(), width=200)
-    reproduce(study.name, tmp_path, console, splits=1)
-    assert "/kato" in console.file.getvalue()
-    assert {path.name for path in tmp_path.glob("[!.]*")} == {
-        *(f"kato-figure4.{ending}" for ending in ("csv", "md")),
-        "kato",
-    }
+    assert main([study.name, "--splits", "1", "--out", str(tmp_path)]) == 0
+    assert "/kato" in capsys.readouterr().out.replace("\n", "")
+    assert {path.name for path in tmp_path.glob("[!.]*")} == {"kato-figure4.csv", "kato"}

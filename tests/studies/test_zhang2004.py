@@ -4,12 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from rich.console import Console
 from scipy.spatial.distance import cdist
 
 from kernelzoo.datasets import load
 from studies import zhang2004
-from studies.__main__ import STUDIES, main, reproduce
+from studies.__main__ import STUDIES, main
 from studies.study import run_study
 
 ALL_ROWS = ["KNM-TW1", "KNM-TW2", "KNM-EM", "closed form", "KFDA", "SVM", "KNM"]
@@ -107,13 +106,12 @@ def test_absent_data_are_a_reason_in_the_table(tmp_path, monkeypatch):
     assert set(verdicts) == {"skipped: The data set 'usps' needs the file usps.npz"}
 
 
-def test_reproduce_shows_and_writes_the_table(tmp_path, monkeypatch):
+def test_the_command_shows_and_writes_the_table(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(STUDIES, "zhang2004-table1", lambda: only({zhang2004.baselines}, ["wine"]))
-    console = Console(record=True, width=200, file=open(tmp_path / "shown", "w"))  # noqa: SIM115
-    reproduce("zhang2004-table1", tmp_path, console, splits=1)
-    shown = console.export_text()
+    assert main(["zhang2004-table1", "--splits", "1", "--out", str(tmp_path)]) == 0
+    shown = capsys.readouterr().out
     for word in ("closed form", "94.04 ± 3.50", "zhang2004-table1.csv"):
         assert word in shown
-    assert {path.suffix for path in tmp_path.glob("zhang2004*")} == {".csv", ".md", ""}
+    assert {path.suffix for path in tmp_path.glob("zhang2004*")} == {".csv", ""}
     with pytest.raises(SystemExit, match="2"):
         main(["zhang2004-table2"])

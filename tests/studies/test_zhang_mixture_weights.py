@@ -103,7 +103,7 @@ def test_test_labels_are_used_for_the_score_alone(monkeypatch):
 
 def test_cells_are_those_of_an_independent_recipe(tmp_path):
     """Every cell of two splits of a set on which the kernels and the splits differ."""
-    study = weights.learned_weights()
+    study = weights.learned_weights("types")
     sonar = replace(study, tasks=tuple(t for t in study.tasks if t.column == "sonar"))
     cells = run_study(sonar, tmp_path, splits=2, progressbar=False).table.to_dict("records")
     ours = {cell["row"]: tuple(cell["values"]) for cell in cells}
@@ -150,5 +150,3 @@ def test_studies_differ_in_name_and_recipe():
     assert studies[2].tasks[0].rows[1:6] == tuple(
         f"variance {v:.2f}" for v in (0.5, 0.75, 1.0, 1.25, 1.5)
     )
-    with pytest.raises(ValueError, match="nearest is 'scaled'"):
-        weights.learned_weights("scales")

@@ -7,8 +7,8 @@ from scipy.special import digamma, expit, gammaln
 import kernelzoo as kz
 from family import assert_mean, assert_z, controlled, z_bound
 from kernelzoo.inference.composite_kernel import vb as vb
-from kernelzoo.inference.engine.density import compile_densities
 from kernelzoo.inference.engine.engine import Run
+from kernelzoo.inference.engine.groups import compile_densities
 from kernelzoo.models.combinations.sums import Binary, DirichletWeights, FixedWeights
 from kernelzoo.models.composite_kernel import (
     CompositeKernelClassification,

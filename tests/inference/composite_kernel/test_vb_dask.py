@@ -5,7 +5,7 @@ import pytest
 import xarray as xr
 
 import kernelzoo as kz
-from kernelzoo.inference.engine.density import log_density
+from kernelzoo.inference.engine.groups import log_density
 from kernelzoo.models.combinations.sums import Binary, DirichletWeights, FixedWeights
 
 dask = pytest.importorskip("dask")

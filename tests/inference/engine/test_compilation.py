@@ -12,8 +12,8 @@ from pytensor.link.c.op import COp
 from pytensor.link.numba.linker import NumbaLinker
 
 import kernelzoo as kz
-from kernelzoo.inference.engine.density import log_density
 from kernelzoo.inference.engine.evaluation import compiling_with, python_mode
+from kernelzoo.inference.engine.groups import log_density
 
 RUN = {"draws": 20, "tune": 10, "chains": 2, "cores": 1, "random_seed": 1, "progressbar": False}
 

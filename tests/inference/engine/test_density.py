@@ -13,9 +13,9 @@ from pytensor.graph.replace import graph_replace
 from scipy import stats
 
 import kernelzoo as kz
-from kernelzoo.inference.engine import density, evaluation
-from kernelzoo.inference.engine.density import log_density, log_likelihood
+from kernelzoo.inference.engine import evaluation, groups
 from kernelzoo.inference.engine.evaluation import python_mode
+from kernelzoo.inference.engine.groups import log_density, log_likelihood
 
 
 def test_potentials_are_counted():
@@ -152,8 +152,8 @@ def test_declarations_that_pick_entries_by_value_are_taken_draw_by_draw(added):
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda cls: cls.__name__)
 def test_declarations_take_stacks(example):
     model = example.example()
-    values, terms = density._terms(model)
-    assert evaluation._takes_stacks(model, list(values.values()), list(terms.values()))
+    values, terms = groups._terms(model)
+    assert evaluation._takes_stacks(model, values, list(terms.values()))
 
 
 def test_what_depends_on_no_draw_is_repeated():

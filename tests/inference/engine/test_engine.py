@@ -10,10 +10,11 @@ import pytest
 from xarray import DataTree
 
 import kernelzoo as kz
-from kernelzoo.inference.engine.density import by_observation
 from kernelzoo.inference.engine.engine import Engine, as_engine, coordinates
 from kernelzoo.inference.engine.evaluation import python_mode
-from kernelzoo.inference.engine.paper import PaperEngine, identified
+from kernelzoo.inference.engine.groups import by_observation
+from kernelzoo.inference.engine.paper import identified
+from kernelzoo.inference.engine.paper_engines import PaperEngine
 from kernelzoo.inference.engine.provenance import data_in, data_of, differing_data
 
 # Quick settings of each engine, which reach its whole code path on a model's smallest example.

@@ -12,7 +12,7 @@ import pytest
 import kernelzoo as kz
 from kernelzoo.inference.engine import fit as fit_module
 from kernelzoo.inference.engine import independent, mode
-from kernelzoo.inference.engine.clock import Clock, interruptible
+from kernelzoo.inference.engine.progress import Clock, interruptible
 
 QUIET = {"random_seed": 1, "progressbar": False}
 
@@ -162,7 +162,7 @@ def test_ctrl_c_in_the_curvature_of_laplace_is_explained(monkeypatch):
     with pm.Model() as model:
         x = pm.Normal("x", 1.0, 2.0, shape=2)
         pm.Normal("y", x, 1.0, observed=np.array([0.5, 3.0]))
-    monkeypatch.setattr(mode, "curvature", pressed_in_call(mode.curvature, 0))
+    monkeypatch.setattr(mode.Mode, "curvature", pressed_in_call(mode.Mode.curvature, 0))
     with pytest.raises(KeyboardInterrupt, match="Laplace was interrupted before it had a result"):
         kz.fit(model, "laplace", draws=20, **QUIET)
 

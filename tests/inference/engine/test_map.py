@@ -10,7 +10,8 @@ import kernelzoo as kz
 from kernelzoo.inference.engine import paper
 from kernelzoo.inference.engine.engine import Engine, Run
 from kernelzoo.inference.engine.mode import search_by_gradients
-from kernelzoo.inference.engine.paper import Algorithm, Paper, PaperEngine
+from kernelzoo.inference.engine.paper import Algorithm, Paper
+from kernelzoo.inference.engine.paper_engines import PaperEngine
 
 QUIET = {"random_seed": 1, "progressbar": False}
 UNIFORM = kz.combinations.DirichletWeights(varphi=1)
@@ -37,12 +38,9 @@ def engine_type(monkeypatch):
     @dataclass(frozen=True, kw_only=True)
     class Tried(PaperEngine):
         name, kind = "Tried", "point"
+        field = "em"
         width: int | None = None
         depth: int | None = None
-
-        @classmethod
-        def algorithm_of(cls, own):
-            return own.em
 
         def run(self, model, run):
             return self.implement(model, run)

@@ -11,12 +11,12 @@ from xarray import DataTree
 import kernelzoo as kz
 from kernelzoo.inference.engine import convergence
 from kernelzoo.inference.engine.convergence import (
+    convergence_of_ascent,
     convergence_of_chains,
     convergence_of_noisy_ascent,
     convergence_of_particles,
 )
-from kernelzoo.inference.engine.k_hat import convergence_of_ascent
-from kernelzoo.inference.engine.moments import moments_of_draws, rhat_of_moments
+from kernelzoo.inference.engine.streams import moments_of_draws, rhat_of_moments
 
 
 @pytest.fixture(scope="module")
@@ -216,7 +216,7 @@ def test_smc_estimates_the_evidence():
 
 @pytest.mark.parametrize(("backend", "extra"), [("nutpie", "nutpie"), ("numpyro", "jax")])
 def test_an_absent_backend_names_the_extra_that_brings_it(monkeypatch, backend, extra):
-    monkeypatch.setattr("kernelzoo.inference.engine.mcmc.find_spec", lambda name: None)
+    monkeypatch.setattr("kernelzoo.inference.engine.chains.find_spec", lambda name: None)
     reason = kz.NUTS(backend=backend).why_not(kz.WishartCompletion.example())
     assert reason == f"the package {backend} is not installed (pip install kernelzoo[{extra}])"
 

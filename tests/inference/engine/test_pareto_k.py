@@ -11,8 +11,8 @@ from scipy.stats import norm
 from xarray import DataTree
 
 import kernelzoo as kz
+from kernelzoo.inference.engine.convergence import k_hat_of, k_hat_of_ratios, pareto_k
 from kernelzoo.inference.engine.engine import Engine
-from kernelzoo.inference.engine.k_hat import k_hat_of, k_hat_of_ratios, pareto_k
 
 
 def result(sd):

@@ -10,8 +10,8 @@ import pytest
 
 import kernelzoo as kz
 from kernelzoo.inference.engine import recommend as module
-from kernelzoo.inference.engine.clock import OutOfTime
 from kernelzoo.inference.engine.engine import Engine, Run
+from kernelzoo.inference.engine.progress import OutOfTime
 
 
 @pytest.fixture

@@ -12,7 +12,8 @@ import pytest
 import kernelzoo as kz
 from kernelzoo import custom_steps
 from kernelzoo.inference.engine.engine import Engine
-from kernelzoo.inference.engine.paper import BY_GRADIENTS, PAPERS, Algorithm, Paper, PaperEngine
+from kernelzoo.inference.engine.paper import PAPERS, Algorithm, Paper
+from kernelzoo.inference.engine.paper_engines import BY_GRADIENTS, PaperEngine
 from kernelzoo.validation import Count, CountOrZero
 
 ENGINES = Engine.registry.values()
@@ -22,7 +23,7 @@ ALGORITHMS = [
         pytest.param(engine, algorithm, id=f"{engine.__name__}-{model.__name__}")
         for engine in HANDWRITTEN
         for model, paper in PAPERS.items()
-        if (algorithm := engine.algorithm_of(paper)) is not None
+        if (algorithm := getattr(paper, engine.field)) is not None
     ),
     pytest.param(kz.MAP, BY_GRADIENTS, id="MAP-Model"),
 ]

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from family import assert_ks, assert_mean
-from kernelzoo.inference.engine.density import log_density
 from kernelzoo.inference.engine.engine import Run
 from kernelzoo.inference.engine.fit import fit
+from kernelzoo.inference.engine.groups import log_density
 from kernelzoo.inference.engine.paper import log_evidence
 from kernelzoo.inference.kernel_completion.diagonal import (
     LogLambda,

@@ -10,8 +10,8 @@ from scipy import stats
 
 from family import assert_mean
 from kernelzoo.custom_steps.kernel_completion.tanner_wong import Constants
-from kernelzoo.inference.engine.density import log_density
 from kernelzoo.inference.engine.engine import Run
+from kernelzoo.inference.engine.groups import log_density
 from kernelzoo.inference.engine.paper import log_evidence
 from kernelzoo.inference.kernel_completion.wishart import _Approximation, completion_by_vb
 from kernelzoo.models.wishart_completion import WishartCompletion

@@ -14,7 +14,7 @@ import xarray as xr
 
 import kernelzoo as kz
 from kernelzoo.inference import identified
-from kernelzoo.inference.engine.density import log_density
+from kernelzoo.inference.engine.groups import log_density
 from kernelzoo.models.combinations.sums import Binary, FixedWeights, Mean
 from kernelzoo.models.kernels import dask_stack, specification
 

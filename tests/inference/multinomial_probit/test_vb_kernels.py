@@ -6,7 +6,7 @@ from scipy.stats import multivariate_normal, norm
 
 import kernelzoo as kz
 from family import assert_mean, assert_z
-from kernelzoo.inference.engine.density import log_density
+from kernelzoo.inference.engine.groups import log_density
 from kernelzoo.inference.multinomial_probit import vb as updates
 from kernelzoo.inference.multinomial_probit import vb as vb
 from kernelzoo.inference.multinomial_probit import vb_kernels as kp

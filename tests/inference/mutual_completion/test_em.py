@@ -8,7 +8,7 @@ import pytest
 from kernelzoo.custom_steps.block import ValueMap
 from kernelzoo.inference.engine.engine import Run
 from kernelzoo.inference.engine.fit import fit
-from kernelzoo.inference.engine.paper import EM
+from kernelzoo.inference.engine.paper_engines import EM
 from kernelzoo.inference.mutual_completion import em as mutual_kernel_completion
 from kernelzoo.inference.mutual_completion.em import (
     MutualObjective,

@@ -12,7 +12,8 @@ from kernelzoo.custom_steps.mutual_completion.steps import (
     missing_square,
 )
 from kernelzoo.inference.engine.engine import Run
-from kernelzoo.inference.engine.paper import Exact, log_evidence
+from kernelzoo.inference.engine.paper import log_evidence
+from kernelzoo.inference.engine.paper_engines import Exact
 from kernelzoo.inference.mutual_completion.exact import (
     nested_groups,
     sample_mutual_kernel_completion,

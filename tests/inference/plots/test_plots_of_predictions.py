@@ -84,7 +84,7 @@ def test_regions_are_the_predictions_at_the_grid(classifier):
     # Bug: x and y swapped: the features differ in scale by 100.
     model, tree, X, y = classifier
     kernels = KERNELS
-    axes = plot_decision_regions(model, tree, kernels, X, y, resolution=15)
+    axes = plot_decision_regions(model, tree, kernels, X, resolution=15)
     meshes = [each for each in axes.collections if isinstance(each, QuadMesh)]
     points = [each for each in axes.collections if not isinstance(each, QuadMesh)]
     assert [each.get_label() for each in points] == ["a", "b", "c"]
@@ -103,9 +103,9 @@ def test_regions_are_the_predictions_at_the_grid(classifier):
 
 
 def test_decision_regions_of_a_polars_frame(classifier):
-    model, tree, X, y = classifier
+    model, tree, X, _ = classifier
     frame = pl.DataFrame(X, schema=["length", "mass"])
-    axes = plot_decision_regions(model, tree, KERNELS, frame, pl.Series(y.tolist()), resolution=3)
+    axes = plot_decision_regions(model, tree, KERNELS, frame, resolution=3)
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("length", "mass")
 
 
@@ -189,23 +189,18 @@ def test_errors_say_which_argument_and_why(call, message):
 
 
 def test_decision_regions_need_two_features(classifier):
-    model, tree, X, y = classifier
+    model, tree, X, _ = classifier
     with pytest.raises(ValueError, match=r"of two features. Got shape \(24, 3\)"):
-        plot_decision_regions(model, tree, KERNELS, np.c_[X, X[:, 0]], y)
-    with pytest.raises(ValueError, match="'y_train' argument of plot_decision_regions"):
-        plot_decision_regions(model, tree, KERNELS, X, y[:-1], resolution=3)
+        plot_decision_regions(model, tree, KERNELS, np.c_[X, X[:, 0]])
 
 
 def test_decision_regions_are_those_of_the_training_objects(classifier):
-    # Shuffled classes were drawn at the objects, under the regions of the true ones.
-    model, tree, X, y = classifier
-    with pytest.raises(ValueError, match=r"'y_train' .* in the order of X_train. Got 24 others"):
-        plot_decision_regions(model, tree, KERNELS, X, np.roll(y, 1), resolution=3)
+    model, tree, X, _ = classifier
     with pytest.raises(ValueError, match="against objects with other features, or in another or"):
-        plot_decision_regions(model, tree, KERNELS, X[::-1], y[::-1], resolution=3)
+        plot_decision_regions(model, tree, KERNELS, X[::-1], resolution=3)
     # Kernels of a function do not say what they were computed against.
     with pytest.raises(ValueError, match="'kernels' argument of plot_decision_regions must be a s"):
-        plot_decision_regions(model, tree, lambda A, B: KERNELS(A, B), X, y, resolution=3)
+        plot_decision_regions(model, tree, lambda A, B: KERNELS(A, B), X, resolution=3)
 
 
 def test_decision_regions_of_objects_with_ids_in_any_order(classifier):
@@ -213,6 +208,6 @@ def test_decision_regions_of_objects_with_ids_in_any_order(classifier):
     X = pd.DataFrame(X, [f"s{i}" for i in range(24)], ["u", "v"])
     model = MultinomialProbit(KERNELS(X), pd.Series(y, X.index))
     shuffled = X.iloc[::-1]
-    axes = plot_decision_regions(model, tree, KERNELS, shuffled, y[::-1], resolution=3)
+    axes = plot_decision_regions(model, tree, KERNELS, shuffled, resolution=3)
     points = next(each for each in axes.collections if each.get_label() == "a").get_offsets()
     np.testing.assert_array_equal(points, shuffled[y[::-1] == "a"])

@@ -9,8 +9,8 @@ import pytest
 import kernelzoo as kz
 from kernelzoo.datasets import neal_three_class
 from kernelzoo.inference.composite_kernel import vb as composite_kernel
-from kernelzoo.inference.engine.clock import OutOfTime
 from kernelzoo.inference.engine.engine import Run
+from kernelzoo.inference.engine.progress import OutOfTime
 from kernelzoo.inference.multinomial_probit import vb as multinomial_probit
 from kernelzoo.inference.multinomial_probit.vb import fit_multinomial_probit
 from kernelzoo.inference.variational.ascent import (

@@ -11,7 +11,7 @@ from scipy import stats
 from scipy.integrate import quad
 
 from family import assert_mean
-from kernelzoo.inference.engine.density import log_density
+from kernelzoo.inference.engine.groups import log_density
 from kernelzoo.models.combinations.products import FixedProduct, Product
 from kernelzoo.models.combinations.sums import Binary, DirichletWeights, FixedWeights, Mean
 from kernelzoo.models.composite_kernel import CompositeKernelRegression

@@ -7,7 +7,7 @@ import pytensor.tensor as pt
 import pytest
 from scipy import stats
 
-from kernelzoo.inference.engine.density import log_density
+from kernelzoo.inference.engine.groups import log_density
 from kernelzoo.models.kernels import Theta, gaussian, linear, polynomial
 from kernelzoo.models.kernels.learned import ParametricStack
 from kernelzoo.models.multinomial_probit import MultinomialProbit

@@ -1,12 +1,18 @@
-"""Posterior means and standard deviations, accumulated without keeping the draws.
+"""Draws while they are made: moments without keeping them, and files for those that are kept.
 
 The group ``moments`` of a result holds ``{name}_mean`` and ``{name}_sd`` for the variables that the
 model lists in `Declaration.streamed`, and costs two arrays of the variable's size per chain. The
 coordinate ``draws`` (chain) counts the draws of each chain: after an interrupt the counts differ
 from one another and from the number of draws in ``posterior``.
+
+A store is a folder with a file ``NAME.npy`` (chain, draw, ...) for each variable, for `numpy.load`,
+and ``counts.npy`` (chain,), the numbers of draws in them.
 """
 
+import os
 from collections.abc import Callable, Mapping, Sequence
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,8 +21,9 @@ import xarray as xr
 from numpy.typing import NDArray
 from xarray import Dataset
 
+from ...validation import argument_error
 from .evaluation import compile_at_point
-from .outputs import Moments
+from .result import Moments, draws_to_keep
 
 # Standard deviations below this part of the mean are rounding errors of a constant.
 CONSTANT = 1e-12
@@ -54,30 +61,24 @@ class RunningMoments:
         return np.sqrt(self._squares / (self.count - 1))
 
 
-class EachDraw:
-    """Callback of `pm.sample` that passes draws of some variables on, those of tuning left out.
+def each_draw(
+    model: pm.Model, names: Sequence[str], consume: Callable[[int, Mapping[str, NDArray]], None]
+) -> Callable[..., None]:
+    """Make a callback of `pm.sample` that passes draws of some variables on, but not of tuning.
 
     PyMC calls it in the parent process for every draw of every chain. The consumer gets the chain
     and arrays (1, ...) by name.
     """
+    outputs = model.replace_rvs_by_values([model[name] for name in names])
+    inputs = [value.name for value in model.value_vars]
+    evaluate = compile_at_point(model, model.value_vars, outputs)
 
-    def __init__(
-        self,
-        model: pm.Model,
-        names: Sequence[str],
-        consume: Callable[[int, Mapping[str, NDArray]], None],
-    ):
-        self._names, self._consume = tuple(names), consume
-        outputs = model.replace_rvs_by_values([model[name] for name in names])
-        self._inputs = [value.name for value in model.value_vars]
-        self._evaluate = compile_at_point(model, model.value_vars, outputs)
-
-    def __call__(self, trace: Any, draw: Any) -> None:
-        """Pass one draw on."""
+    def after(trace: Any, draw: Any) -> None:
         if not draw.tuning:
-            outputs = self._evaluate(*(draw.point[name] for name in self._inputs))
-            values = {name: x[None] for name, x in zip(self._names, outputs, strict=True)}
-            self._consume(draw.chain, values)
+            values = evaluate(*(draw.point[name] for name in inputs))
+            consume(draw.chain, {name: x[None] for name, x in zip(names, values, strict=True)})
+
+    return after
 
 
 class MomentsOfChains:
@@ -161,3 +162,77 @@ def moments_dataset(model: pm.Model, moments: Mapping[str, Moments]) -> Dataset:
     used = {dim for dims, _ in variables.values() for dim in dims}
     coords = {dim: list(model.coords[dim]) for dim in used if model.coords.get(dim) is not None}
     return Dataset(variables, coords=coords)
+
+
+def check_store(path: str | PathLike[str], owner: str) -> Path:
+    """Return the path of a store to be made, or raise."""
+    if Path(path).exists():
+        raise argument_error("store", owner, "a path where nothing is yet", f"{str(path)!r}")
+    # The store is made at the first draw, perhaps hours later.
+    folder = next(parent for parent in Path(path).absolute().parents if parent.exists())
+    if not (folder.is_dir() and os.access(folder, os.W_OK)):
+        raise argument_error("store", owner, "in a folder that can be written to", f"{str(path)!r}")
+    return Path(path)
+
+
+class Store:
+    """Files of the draws of a fit, which are made at the first draw.
+
+    Draws are written as they come, and counted after that: whatever a full disk, a kill or an
+    interrupt leaves in the files, the counted draws are whole.
+    """
+
+    def __init__(self, path: Path, model: pm.Model, names: Sequence[str], chains: int, draws: int):
+        self._path, self._model, self._names = path, model, tuple(names)
+        self._shape = chains, draws
+        self.counts = np.zeros(chains, dtype=np.int64)
+        # By file: where its array begins.
+        self._begins: dict[str, int] = {}
+
+    def append(self, chain: int, values: Mapping[str, NDArray]) -> None:
+        """Add draws (draw, ...) of one chain."""
+        if not self._begins:
+            self._create(values)
+        first = chain * self._shape[1] + self.counts[chain]
+        for name in self._names:
+            self._write(name, first, values[name])
+        self.counts[chain] += len(values[self._names[0]])
+        self._write("counts", chain, self.counts[chain, None])
+
+    def dataset(self) -> Dataset:
+        """Draws on disk of the chains, cut as PyMC cuts them in memory after an interrupt."""
+        draws = draws_to_keep(self.counts.tolist())
+        chains = np.flatnonzero(self.counts >= draws)
+        # A range of chains stays on disk; others are copied.
+        together = len(chains) == chains[-1] - chains[0] + 1
+        chosen: Any = slice(chains[0], chains[-1] + 1) if together else chains
+        variables = {}
+        for name in self._names:
+            values = np.load(self._path / f"{name}.npy", mmap_mode="r")[chosen, :draws]
+            unnamed = [f"{name}_dim_{i}" for i in range(values.ndim - 2)]
+            dims = self._model.named_vars_to_dims.get(name) or unnamed
+            variables[name] = (("chain", "draw", *dims), values)
+        used = {dim for dims, _ in variables.values() for dim in dims} & self._model.coords.keys()
+        coords = {dim: list(self._model.coords[dim]) for dim in used if self._model.coords[dim]}
+        numbers = {"chain": np.arange(len(chains)), "draw": np.arange(draws)}
+        return Dataset(variables, coords | numbers)
+
+    def _create(self, draws: Mapping[str, NDArray]) -> None:
+        try:
+            self._path.mkdir(parents=True)
+        except FileExistsError as error:
+            got = f"{str(self._path)!r}, where another process has begun a store meanwhile"
+            raise argument_error("store", "fit", "a path where nothing is yet", got) from error
+        shapes = {name: (*self._shape, *draws[name].shape[1:]) for name in self._names}
+        types = {name: draws[name].dtype for name in self._names}
+        for name, shape in {**shapes, "counts": self.counts.shape}.items():
+            array = np.lib.format.open_memmap(
+                self._path / f"{name}.npy", "w+", types.get(name, self.counts.dtype), shape
+            )
+            self._begins[name] = array.offset
+
+    def _write(self, name: str, row: int, values: NDArray) -> None:
+        """Write values into a file, beginning at a row of its flattened first two axes."""
+        with (self._path / f"{name}.npy").open("r+b") as file:
+            file.seek(self._begins[name] + row * values[0].nbytes)
+            file.write(np.ascontiguousarray(values))

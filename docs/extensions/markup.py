@@ -1,4 +1,7 @@
-"""Docstrings as reStructuredText: their sections; what is prose to a reader is escaped."""
+"""Docstrings as reStructuredText, in which prose is escaped, and mathematics as MathML.
+
+Browsers draw MathML by themselves: no scripts, no fonts, no network.
+"""
 
 import inspect
 import re
@@ -12,6 +15,8 @@ LITERAL = re.compile(r"(``.*?``|:math:`.*?`)")
 # In a table the escape takes the place of a space, so that columns keep their places.
 REFERENCE = re.compile(r"(?<![\w`\\|])([A-Za-z]\w*)_(?=[,)\s.;:]|$)(?: (?=  ))?")
 STAR = re.compile(r"(?<=[\s(])\*(?=,)")
+# Sizes of mathematics, which MathML chooses by itself and docutils does not know everywhere.
+SIZES = re.compile(r"\\(?:textstyle|displaystyle|[bB]igg?[lr]?)(?![a-zA-Z])\s*")
 
 
 def escaped(text: str) -> str:
@@ -31,13 +36,27 @@ def sections(documented: Any) -> dict[str, str]:
     return {heading: text.strip("\n") for heading, text in ({"": lead} | headed).items()}
 
 
-def _process(
-    app: "Sphinx", what: str, name: str, value: Any, options: Any, lines: list[str]
-) -> None:
-    lines[:] = escaped("\n".join(lines)).split("\n")
+def to_mathml(tex: str, *, block: bool) -> str:
+    """Translate LaTeX to a ``math`` element."""
+    from docutils.utils.math import latex2mathml
+
+    math = latex2mathml.tex2mathml(SIZES.sub("", tex), as_block=block)
+    return f'<div class="math">{math}</div>\n' if block else math
 
 
 def setup(app: "Sphinx") -> dict[str, bool]:
-    """Escape docstrings before numpydoc reads them."""
-    app.connect("autodoc-process-docstring", _process, priority=400)
+    """Escape docstrings before numpydoc reads them; register the renderer ``mathml``."""
+    from docutils import nodes
+
+    def escape(
+        app: "Sphinx", what: str, name: str, value: Any, options: Any, lines: list[str]
+    ) -> None:
+        lines[:] = escaped("\n".join(lines)).split("\n")
+
+    def render(translator: Any, node: Any) -> None:
+        translator.body.append(to_mathml(node.astext(), block=isinstance(node, nodes.math_block)))
+        raise nodes.SkipNode
+
+    app.connect("autodoc-process-docstring", escape, priority=400)
+    app.add_html_math_renderer("mathml", (render, None), (render, None))
     return {"parallel_read_safe": True, "parallel_write_safe": True}

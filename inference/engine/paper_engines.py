@@ -1,0 +1,422 @@
+"""Engines that call a function of the model's paper: Exact, Gibbs, VB, EM and MAP.
+
+They turn the outputs of these functions into results.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, override
+
+import numpy as np
+import pymc as pm
+from pymc.sampling.mcmc import STEP_METHODS
+from xarray import DataTree
+
+from ...user_warnings import warn_user
+from ...validation import (
+    Count,
+    CountOrZero,
+    Fraction,
+    Positive,
+    PositiveOrInf,
+    check_arguments,
+    check_name,
+)
+from .chains import has_workers, keywords_of, run_chains, sample_on_workers
+from .convergence import convergence_of_ascent, pareto_k
+from .engine import Engine, Kind, Run, why_no_gradients, why_not_dask
+from .independent import independent_draws
+from .mode import Space, search_by_gradients
+from .paper import Algorithm, models_with, paper_with
+from .result import (
+    ExactOutput,
+    PointOutput,
+    VariationalOutput,
+    point_to_tree,
+    trajectory,
+    with_group,
+)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class PaperEngine[Output](Engine):
+    """An engine that calls a function of the model's paper, or of its nearest ancestor's.
+
+    The fields of a subclass are the settings of all papers. A setting that is None takes the
+    default of the paper's function.
+    """
+
+    #: Field of `Paper` that has the algorithm.
+    field: ClassVar[str]
+
+    def __repr__(self) -> str:
+        arguments = ", ".join(f"{key}={value!r}" for key, value in self.settings.items())
+        return f"{type(self).__name__}({arguments})"
+
+    @property
+    @override
+    def settings(self) -> dict[str, Any]:
+        """Settings for the paper's function: those that are not None."""
+        return {name: value for name, value in super().settings.items() if value is not None}
+
+    def verdict(self, model: pm.Model) -> tuple[Algorithm[Output] | None, str | None]:
+        """Algorithm of the model's paper, and why it does not apply, or None."""
+        if (paper := paper_with(self.field, model)) is None:
+            available = f"available for {models_with(self.field)}"
+            return None, f"not available for {type(model).__name__} ({available})"
+        algorithm: Algorithm[Output] = getattr(paper, self.field)
+        reason = None if algorithm.in_blocks else why_not_dask(model)
+        return algorithm, paper.why_not(model) or reason or algorithm.unless(model)
+
+    @override
+    def why_not(self, model: pm.Model) -> str | None:
+        _, reason = self.verdict(model)
+        return reason
+
+    def algorithm(self, model: pm.Model) -> Algorithm[Output]:
+        """Algorithm for the model, which must exist."""
+        algorithm, _ = self.verdict(model)
+        assert algorithm is not None
+        return algorithm
+
+    @override
+    def settings_on(self, model: pm.Model) -> dict[str, Any]:
+        return self.algorithm(model).settings | self.settings
+
+    def implement(self, model: pm.Model, run: Run) -> Output:
+        """Call the paper's function for the model; ValueError for settings it does not take."""
+        algorithm, owner = self.algorithm(model), f"{self.name} on {type(model).__name__}"
+        for setting in self.settings:
+            check_name(setting, algorithm.settings, "settings", owner)
+        check_arguments(algorithm.function, self.settings, owner)
+        return algorithm.function(model, run, **self.settings)
+
+
+class Exact(PaperEngine[ExactOutput]):
+    """Independent draws from a posterior of known form.
+
+    The result holds the draws in ``posterior``. Means and standard deviations of variables too
+    large to keep are in ``moments``: in closed form where one is known, NaN where they are known to
+    be infinite. ``log_evidence`` is in the attributes where it is known.
+
+    Examples
+    --------
+    >>> exact = kz.fit(completion, kz.Exact(), random_seed=1)
+    >>> exact["moments"]["K21_sd"]
+    """
+
+    name: ClassVar[str] = "Exact"
+    field: ClassVar[str] = "exact"
+    kind: ClassVar[Kind] = "exact"
+    limits: ClassVar[str] = "none: the draws are independent"
+    stores: ClassVar[bool] = True
+
+    @override
+    def run(self, model: pm.Model, run: Run) -> DataTree:
+        output = self.implement(model, run)
+        tree = independent_draws(
+            model, run, output.sample, output.moments, output.tails, exact=True
+        )
+        if output.log_evidence is not None:
+            tree.attrs["log_evidence"] = float(output.log_evidence)
+        tree.attrs.setdefault("converged", "yes")
+        return tree
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Gibbs(PaperEngine[Sequence[Any]]):
+    """The paper's Gibbs steps inside `pm.sample`, with NUTS on the remaining variables.
+
+    Parameters
+    ----------
+    scheme : {"auto", "marginal", "paper"}, optional
+        `MultinomialProbit`. "marginal" integrates utilities, variances and hyperparameters out, and
+        moves regressors, weights, exponents and kernel parameters by Hamiltonian Monte Carlo, and
+        selections by annealing. "paper" is the sampler of Albert and Chib with Metropolis moves
+        (appendix A), plus moves along directions that the likelihood ignores; it hardly ever leaves
+        a selection. "auto" (the default) is "marginal" if weights or selections move, or if there
+        are at least as many basis functions as objects, as in Gram matrices, and "paper" otherwise.
+        The marginal scheme takes `length`, `target_accept` and, for `Binary`, `stages`; the paper's
+        takes `moves` and, where they apply, `marginal_moves` (`Product`, kernel parameters) and
+        `block` (`Binary`).
+
+        Composite kernels: "marginal" (the default) moves beta and varphi with alpha integrated out,
+        by elliptical slice sampling, which needs no tuning; "paper" moves them by Metropolis given
+        alpha, as the paper sketches, and such a chain may keep its weights for thousands of sweeps.
+        Selections need "marginal".
+    length : float, optional
+        Marginal scheme: expected length of a trajectory, in units of the mass matrix. Cost is
+        proportional to it; longer trajectories give less correlated draws. Tuning uses an eighth of
+        it until the last 150 sweeps. Default: 4.
+    target_accept : float, optional
+        Marginal scheme: acceptance probability to which the leapfrog step is tuned. Default: 0.75.
+    stages : int, optional
+        Marginal scheme: number of parts in which a move of a selection changes the kernels. Cost is
+        proportional to it; more parts accept more moves. Default: 20.
+    moves : int, optional
+        Paper's scheme of `MultinomialProbit`: number of Metropolis moves in a sweep given
+        utilities and regressors; they move weights and concentrations (`Mean`), exponents
+        (`Product`) and kernel parameters; 0 for none, where marginal moves serve. Composite
+        kernels: number of moves of beta, and of varphi, per sweep. Default: 5; 2 for composite
+        kernels.
+    marginal_moves : int, optional
+        Paper's scheme of `MultinomialProbit`: number of Metropolis moves in a sweep of exponents
+        and kernel parameters with the regressors integrated out; they are longer and cost C
+        Cholesky factorisations each; 0 for none. Default: 1.
+    block : int, optional
+        Number of kernels of a binary selection that are drawn jointly, from all 2^block states.
+        Paper's scheme of `MultinomialProbit`: each state costs C Cholesky factorisations; chains of
+        hundreds of objects rarely leave a selection: compare several chains, and VB. Composite
+        kernels: each new state costs one factorisation. Default: 6; 2 for composite kernels.
+    p_step : {"joint", "inverse-wishart"}, optional
+        `WishartCompletion` and `WishartKernelMixture`: how Sigma is drawn, block by block
+        (O(n1^3 + n2 n1^2), cheaper), or the whole matrix at once (O(n^3)). Both give the same
+        distribution. Default: "joint".
+    variant : {"TW1", "TW2"}, optional
+        `DiagonalWishartCompletion`: how W22_1 is drawn: as a Wishart matrix, eq (13), or its
+        diagonal by independent Gammas, eq (15), and its correlations separately. Both give the same
+        distribution. A W22_1 that is declared diagonal needs "TW2". Default: "TW1" unless W22_1 is
+        diagonal.
+
+    Examples
+    --------
+    >>> gibbs = kz.fit(model, kz.Gibbs(scheme="paper"), chains=4, random_seed=1)
+    >>> gibbs.attrs["converged"]
+    """
+
+    name: ClassVar[str] = "Gibbs"
+    field: ClassVar[str] = "gibbs"
+    kind: ClassVar[Kind] = "mcmc"
+    limits: ClassVar[str] = "successive draws are correlated: look at az.ess; chains may miss modes"
+    stores: ClassVar[bool] = True
+
+    scheme: Literal["auto", "marginal", "paper"] | None = None
+    length: Positive | None = None
+    target_accept: Fraction | None = None
+    stages: Count | None = None
+    moves: CountOrZero | None = None
+    marginal_moves: CountOrZero | None = None
+    block: Count | None = None
+    p_step: Literal["joint", "inverse-wishart"] | None = None
+    variant: Literal["TW1", "TW2"] | None = None
+
+    @override
+    def sampler_arguments(self) -> frozenset[str]:
+        return keywords_of(pm.sample) | {method.name for method in STEP_METHODS}
+
+    @override
+    def run(self, model: pm.Model, run: Run) -> DataTree:
+        if has_workers(run):
+            return sample_on_workers(self, model, run)
+        steps = self.implement(model, run)
+        return run_chains(model, run, step=list(steps))
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class VB(PaperEngine[VariationalOutput]):
+    """Variational Bayes by the paper's closed-form updates.
+
+    The result holds independent draws from q in ``posterior``, their log densities under the
+    declaration (``lp``) and under q (``lq``) in ``sample_stats``, the parameters of q in
+    ``variational``, and the bound by start and iteration in ``trajectory``.
+
+    Parameters
+    ----------
+    tolerance : float, optional
+        Relative change of the objective below which a start may end (three times in a row where
+        iterations are accelerated), if `remaining` allows it. `DiagonalWishartCompletion`: relative
+        change of E[lambda] below which the iterations end. Default: 1e-6; 1e-10 for
+        `DiagonalWishartCompletion`.
+    max_iterations : int, optional
+        Largest number of iterations of a start. Default: 5,000; 10,000 for
+        `DiagonalWishartCompletion`.
+    remaining : float, optional
+        `MultinomialProbit` and composite kernels: a start does not end before the estimated
+        remaining increase of its objective, in nats, is at most this. The estimate assumes that
+        increases keep shrinking at the present rate, and needs 7 iterations. With inf only
+        `tolerance` counts. Default: 0.01; for `MultinomialProbit` 0.01 max(1, N max(C - 1, 2) /
+        200) for N objects of C classes.
+    starts : int, optional
+        `MultinomialProbit` and composite kernels: number of starts, which differ in the initial
+        kernel weights: uniform, each kernel alone (if there are more kernels than starts, those
+        with the highest objective after one iteration), random. The start with the highest
+        objective wins; known weights need one. Default: uniform and each kernel alone, at most 8,
+        and uniform only for more than 16 kernels; these compete: the highest continues alone after
+        24 iterations, in two-class composite kernels after 12, in regressions after 200.
+
+    Notes
+    -----
+    `WishartCompletion` and `WishartKernelMixture` have a closed form and no settings.
+
+    Do not interpret kernel weights or intervals of VB where the attribute ``pareto_k`` of the
+    result is above 0.7 (`fit` warns): q is far narrower than the posterior, and may concentrate on
+    one kernel where the data cannot tell kernels apart. Class probabilities suffer less: check them
+    on held-out data. For weights, run ``"gibbs"`` or another engine that samples.
+
+    Examples
+    --------
+    >>> vb = kz.fit(model, kz.VB(starts=3), random_seed=1)
+    >>> vb["trajectory"]
+    >>> vb.attrs["pareto_k"]
+    """
+
+    name: ClassVar[str] = "VB"
+    field: ClassVar[str] = "vb"
+    kind: ClassVar[Kind] = "vb"
+    limits: ClassVar[str] = (
+        "ignores dependence: intervals are too narrow, those of kernel weights most"
+    )
+
+    tolerance: Positive | None = None
+    max_iterations: Count | None = None
+    remaining: PositiveOrInf | None = None
+    starts: Count | None = None
+
+    @override
+    def run(self, model: pm.Model, run: Run) -> DataTree:
+        output = self.implement(model, run)
+        tree = independent_draws(model, run, output.sample, output.moments)
+        with_group(tree, "variational", output.parameters)
+        with_group(tree, "trajectory", trajectory("elbo", output.elbo, output.best))
+        tree.attrs["lp_measure"] = "constrained"
+        tree.attrs["pareto_k"] = k_hat = pareto_k(tree)
+        tree.attrs["converged"] = convergence_of_ascent(tree, model, k_hat, output.converged)
+        return tree
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class PointEngine(PaperEngine[PointOutput]):
+    """An engine whose result is a single point."""
+
+    kind: ClassVar[Kind] = "point"
+    limits: ClassVar[str] = "no uncertainty"
+
+    @override
+    def run(self, model: pm.Model, run: Run) -> DataTree:
+        output = self.implement(model, run)
+        has_density = output.log_density is not None
+        stats = {"lp": np.array([output.log_density])} if has_density else None
+        tree = point_to_tree(model, output.values, stats)
+        climbs = trajectory("objective", output.climbs, output.best)
+        for name, values in output.ends.items():
+            dims = model.named_vars_to_dims[name]
+            climbs[f"{name}_of_start"] = (("start", *dims), values)
+            climbs = climbs.assign_coords({dim: list(model.coords[dim]) for dim in dims})
+        with_group(tree, "trajectory", climbs)
+        tree.attrs |= {**output.attributes, "converged": output.converged}
+        if output.note:
+            tree.attrs["note"] = output.note
+            if output.converged == "no":
+                warn_user(output.note)
+        return tree
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class EM(PointEngine):
+    """Expectation-maximisation by the paper's closed-form updates.
+
+    The result holds the point in ``point`` and, as a single draw, in ``posterior``, and the
+    objective by iteration in ``trajectory``. The attribute ``converged`` is "no fixed point" where
+    the iterations have no fixed point; ``note`` then says what this means for the point.
+
+    Parameters
+    ----------
+    max_iterations : int or "limit", optional
+        Largest number of iterations; `WishartCompletion` and `WishartKernelMixture` do exactly so
+        many, each an E- and an M-step. There "limit" computes the limit, which exists when
+        eta > n + 1. A mixture's matched eta is larger than n + 1 when all eta_k are at least n + 1
+        and at least two kernels have positive weights. The papers stop after 100 iterations, often
+        far from the limit. Default: 100; 2,000 for `MutualKernelCompletion`.
+    start : {"mean", "zero"}, optional
+        `MutualKernelCompletion`: missing entries at the start. "mean" (the default) is the mean of
+        the kernel's visible entries, "zero" is the paper's. Zeros need many more iterations and can
+        end in a saddle point: objects that no kernel relates stay unrelated.
+    tolerance : float, optional
+        `WishartCompletion` and `WishartKernelMixture`: largest distance of K22.1 from its limit,
+        relative to the limit's norm, at which the point counts as converged.
+        `MutualKernelCompletion`: the iterations end when the norm of the natural gradient of the
+        objective, divided by its norm at the identity and by lambda's curvature, is at most this:
+        about the relative distance of M from the mode in its flattest direction. Default: 1e-6;
+        1e-3 for `MutualKernelCompletion`.
+    memory : int, optional
+        `MutualKernelCompletion`: number of past iterations that the quasi-Newton acceleration uses;
+        0 gives the paper's plain iterations. ``memory=0, start="zero"`` is the paper's Algorithm 1,
+        which has no convergence rule; here `tolerance` and `max_iterations` end it. Default: 5.
+
+    Examples
+    --------
+    >>> kz.fit(completion, kz.EM(max_iterations=100))["point"]["K21"]
+    """
+
+    name: ClassVar[str] = "EM"
+    field: ClassVar[str] = "em"
+
+    max_iterations: Count | Literal["limit"] | None = None
+    start: Literal["mean", "zero"] | None = None
+    tolerance: Positive | None = None
+    memory: CountOrZero | None = None
+
+
+#: For every model without discrete variables.
+BY_GRADIENTS = Algorithm(search_by_gradients, unless=why_no_gradients)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class MAP(PointEngine):
+    """Mode of a density of the declaration: the paper's own algorithm, or a search by gradients.
+
+    The result holds the point in ``point`` and, as a single draw, in ``posterior``, its log density
+    in ``sample_stats``, and the objective by start and iteration in ``trajectory``, with the final
+    weights of each start (``beta_of_start``) for models with learned weights.
+
+    Parameters
+    ----------
+    method : {"gradient"}, optional
+        "gradient": search by gradients even where the model's paper has its own algorithm.
+    max_iterations : int, optional
+        Largest number of iterations of a start. Default: 2,000; 5,000 of L-BFGS for a search by
+        gradients.
+    tolerance : float, optional
+        Composite kernels: a start ends when an iteration has at most this to gain, in nats.
+        Default: 1e-6.
+    starts : int, optional
+        Composite kernels: number of initial weights, as in `VB`. From each of them the algorithm
+        climbs four times: alpha starts at ridge regressions with penalties of 1 to 0.001 times the
+        mean diagonal of K_beta' W K_beta. The highest mode wins; sparse priors (sigma and varsigma
+        far below 1) have many, and a higher one may exist. Default: uniform and each kernel alone,
+        8 at most.
+    space : {"constrained", "unconstrained"}, optional
+        Search by gradients: the density to maximise. "constrained" (the default) is that of the
+        variables as declared, as in ``pm.find_MAP``, "unconstrained" that of their transforms,
+        Jacobians included. Where the first is unbounded (a Dirichlet with learned concentrations, a
+        variance that can shrink together with the variables that it scales), the second often has a
+        mode.
+
+    Notes
+    -----
+    Models whose paper has no algorithm for the mode are searched by gradients.
+
+    Examples
+    --------
+    >>> kz.fit(regression, kz.MAP(method="gradient"))["point"]["alpha"]
+    """
+
+    name: ClassVar[str] = "MAP"
+    field: ClassVar[str] = "map"
+
+    method: Literal["gradient"] | None = None
+    max_iterations: Count | None = None
+    tolerance: Positive | None = None
+    starts: Count | None = None
+    space: Space | None = None
+
+    @override
+    def verdict(self, model: pm.Model) -> tuple[Algorithm[PointOutput] | None, str | None]:
+        own, reason = super().verdict(model)
+        if own is not None and reason is None and self.method is None:
+            return own, None
+        return BY_GRADIENTS, BY_GRADIENTS.unless(model)
+
+    @override
+    def serves(self, model: pm.Model) -> int | None:
+        return 10_000 if self.algorithm(model) is BY_GRADIENTS else None
