@@ -14,15 +14,11 @@ from pymc.step_methods.state import dataclass_state
 from pymc.util import RandomGenerator, get_random_generator, get_value_vars_from_user_vars
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor import TensorVariable
-from rich.progress import TextColumn
-from rich.table import Column
 
 from ..models.declaration import Declaration
 from ..models.distributions.dirichlet import Simplex
 from ..models.distributions.positive_definite import PositiveDefinite
 from ..numerics.packed_factor import order_of_packed, triangle
-
-__all__ = ["GibbsBlock", "GibbsBlockState", "Names", "Shared", "ValueMap"]
 
 Values = dict[str, np.ndarray]
 type Names = Sequence[str]
@@ -243,8 +239,6 @@ class GibbsBlock(BlockedStep):
     default_blocked = True
     declarations: ClassVar[tuple[type[pm.Model], ...]] = (pm.Model,)
     packed: frozenset[str] = frozenset()
-    # Statistics that the progress bar shows, with the title of their column.
-    shown: ClassVar[Mapping[str, str]] = {}
     _state_class = GibbsBlockState
 
     def __init__(
@@ -339,18 +333,6 @@ class GibbsBlock(BlockedStep):
         super().setup_chain(rng, tune, draws)
         self.tune = tune > 0
         self.tuning = self.initial_tuning()
-
-    @classmethod
-    def _progressbar_config(cls, n_chains: int = 1) -> tuple[list[TextColumn], dict[str, Any]]:
-        columns = [
-            TextColumn(f"{{task.fields[{stat}]:0.2f}}", table_column=Column(title, ratio=1))
-            for stat, title in cls.shown.items()
-        ]
-        return columns, {stat: [np.nan] * n_chains for stat in cls.shown}
-
-    @classmethod
-    def _make_progressbar_update_functions(cls) -> tuple[Callable[[StatsType], StatsType]]:
-        return (lambda stats: {stat: stats[stat] for stat in cls.shown},)
 
     @staticmethod
     def competence(var: Any, has_grad: bool) -> Competence:

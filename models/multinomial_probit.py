@@ -42,7 +42,7 @@ from .operations.dask_scores import dask_scores
 __all__ = ["COMBINATIONS", "Composition", "MultinomialProbit", "declare_regressors"]
 
 #: Rules of combination by name. VB applies to rules registered with the updates in
-#: `kernelzoo.inference.multinomial_probit.vb_updates`, the other engines to all rules.
+#: `kernelzoo.inference.multinomial_probit.vb`, the other engines to all rules.
 COMBINATIONS: dict[str, type[Combination]] = {
     "mean": Mean,
     "fixed": FixedWeights,

@@ -55,7 +55,7 @@ def start(
 
     With `rng` they are at the scores of random regressors, scaled to variance one.
     """
-    family, rule = KernelFamily.of(model), model.combination
+    family, rule = KernelFamily(model.composition), model.combination
     psi = family.start(weights) if len(family.coordinates) else None
     kernels = _first_order(family, psi) if psi else family.stack(np.empty(0))
     rho = np.nan

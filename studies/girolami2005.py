@@ -24,10 +24,9 @@ from scipy.special import digamma
 
 from kernelzoo.datasets import Split, twonorm
 from kernelzoo.inference import MAP, Run, fit, predict
-from kernelzoo.inference.composite_kernel.vb import Approximation
+from kernelzoo.inference.composite_kernel.vb import Approximation, Data, update
+from kernelzoo.inference.composite_kernel.vb import start as first_state
 from kernelzoo.inference.composite_kernel.vb_likelihoods import Bernoulli
-from kernelzoo.inference.composite_kernel.vb_updates import Data, update
-from kernelzoo.inference.composite_kernel.vb_updates import start as first_state
 from kernelzoo.inference.engine import lean_tree
 from kernelzoo.inference.mutual_completion import kernel_alignment
 from kernelzoo.inference.variational import Gamma
@@ -89,8 +88,8 @@ def fit_type_two(
         data, state = declared, first_state(declared, len(model.coords["function"]), weights)
         for iteration in range(max_iterations):
             if iteration >= type_two_from:
-                factors = {name: getattr(state, name) for name in priors}
-                fitted = {name: most_likely(factor) for name, factor in factors.items() if factor}
+                factors = {"phi": state.phi, "varphi": state.weights.rho}
+                fitted = {name: most_likely(factors[name]) for name in priors if factors[name]}
                 data = replace(data, priors=fitted)
             state = update(data, state)
         ends.append((data, state))
@@ -98,7 +97,7 @@ def fit_type_two(
     run = Run(random_seed=seed, progressbar=False, draws=draws)
     best = Approximation(*ends[int(bounds.argmax())], several=False)
     sample, _ = best.sample(run.draws, run.rng(1))
-    weights = np.array([state.beta_mean for _, state in ends])
+    weights = np.array([state.weights.mean for _, state in ends])
     return TypeTwo(lean_tree(model, run, sample, {}), bounds, weights)
 
 

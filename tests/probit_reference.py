@@ -21,10 +21,10 @@ from kernelzoo.custom_steps.moves.metropolis import (
     initial_concentration_tuning,
     initial_weight_tuning,
 )
+from kernelzoo.custom_steps.multinomial_probit.albert_chib import Moves, Tuning, adapt, sweep
 from kernelzoo.custom_steps.multinomial_probit.conditionals import draw_variances
 from kernelzoo.custom_steps.multinomial_probit.kernel_coordinates import KernelCoordinates
-from kernelzoo.custom_steps.multinomial_probit.marginal_sweep import Target, marginal_sweep
-from kernelzoo.custom_steps.multinomial_probit.sweep import Moves, Tuning, adapt, sweep
+from kernelzoo.custom_steps.multinomial_probit.marginal import Target, marginal_sweep
 from kernelzoo.numerics.probit import class_probabilities
 from probit_fixture import State
 

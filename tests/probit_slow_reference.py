@@ -8,7 +8,7 @@ from scipy import stats
 from scipy.special import digamma, gammaln, logsumexp
 from scipy.stats import norm
 
-from kernelzoo.inference.multinomial_probit.vb_kernel_parameters import Expectation
+from kernelzoo.inference.multinomial_probit.vb_kernels import Expectation
 from kernelzoo.models.combinations.products import FixedProduct, Product
 from kernelzoo.models.combinations.sums import Binary, FixedWeights
 from kernelzoo.models.kernels import Theta, gaussian

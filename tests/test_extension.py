@@ -19,7 +19,7 @@ from xarray import DataTree
 import kernelzoo as kz
 from family import assert_mean, assert_z
 from kernelzoo.custom_steps import AlbertChib
-from kernelzoo.custom_steps.multinomial_probit.sweep import MOVES
+from kernelzoo.custom_steps.multinomial_probit.albert_chib import MOVES
 from kernelzoo.inference import PAPERS, Algorithm, ExactOutput, Paper, add_paper, identified
 from kernelzoo.inference.engine.evaluation import python_mode
 from kernelzoo.models import Declaration, composite_kernel

@@ -32,7 +32,7 @@ VIOLATIONS = {
         ("inference/composite_kernel/vb.py", "from ..kernel_completion import exact"),
     ],
     "Papers' steps know no other paper's": [
-        ("custom_steps/composite_kernel/sweep.py", "from ..multinomial_probit import cone"),
+        ("custom_steps/composite_kernel/steps.py", "from ..multinomial_probit import cone"),
     ],
     "What serves every model knows no paper": [
         ("inference/engine/fit.py", "from ..multinomial_probit import vb"),

@@ -7,7 +7,7 @@ import pymc as pm
 import pytensor.tensor as pt
 from scipy import stats
 
-from kernelzoo.custom_steps.multinomial_probit.sweep import MOVES, Info, RuleMoves
+from kernelzoo.custom_steps.multinomial_probit.albert_chib import MOVES, Info, RuleMoves
 from kernelzoo.models.combinations import Combination, WeightedSum
 
 

@@ -126,19 +126,9 @@ class _DiagonalTannerWong(GibbsBlock):
 class DiagonalTannerWongImputation(_DiagonalTannerWong):
     """I-step of the simplified model, eqs (12)-(15): redraws W21 and W22_1 given delta.
 
-    The model's kernels are read at construction: make a new step after ``pm.set_data``. TypeError
-    and ValueError for other models and variables, and for "TW1" where W22_1 is declared diagonal.
-
-    Parameters
-    ----------
-    vars : sequence of TensorVariable, optional
-        W21 and W22_1, in any order.
-    variant : {"TW1", "TW2"}, optional
-        How W22_1 is drawn: as a Wishart matrix, eq (13), or its diagonal by independent Gammas,
-        eq (15), and its correlations separately. Both give the same distribution. A W22_1 that is
-        declared diagonal needs "TW2". Default: "TW1" unless W22_1 is diagonal.
-    **shared
-        model, rng and blocked: see `GibbsBlock`.
+    `variant` "TW1" draws W22_1 as a Wishart matrix, eq (13); "TW2" its diagonal by independent
+    Gammas, eq (15), and its correlations separately. Both give the same distribution. A W22_1 that
+    is declared diagonal needs "TW2". Kernels are read at construction, as for the posterior's step.
     """
 
     name = "diagonal_tanner_wong_imputation"
@@ -172,15 +162,9 @@ class DiagonalTannerWongImputation(_DiagonalTannerWong):
 class DiagonalTannerWongPosterior(_DiagonalTannerWong):
     """P-step of the simplified model: redraws lambda given delta, then delta given lambda and W.
 
-    The model's kernels are read at construction: make a new step after ``pm.set_data``. It takes
-    the arguments of `GibbsBlock`. TypeError and ValueError for other models and variables. The
-    chain moves slowly, because lambda depends on delta only, and the test objects' part of delta on
-    lambda and imputed entries only. The posterior has a closed form: ``fit(model, "exact")``.
-
-    Examples
-    --------
-    >>> with model:
-    ...     pm.sample(step=[DiagonalTannerWongImputation(), DiagonalTannerWongPosterior()])
+    The model's kernels are read at construction: make a new step after ``pm.set_data``. The chain
+    moves slowly, because lambda depends on delta only, and the test objects' part of delta on
+    lambda and imputed entries only: ``fit(model, "exact")`` needs no chain.
     """
 
     name = "diagonal_tanner_wong_posterior"

@@ -138,9 +138,8 @@ class _TannerWong(GibbsBlock):
 class TannerWongImputation(_TannerWong):
     """I-step of the Tanner-Wong algorithm, eq (5): redraws K21 and K22_1 given Sigma.
 
-    The model's kernels are read at construction: make a new step after ``pm.set_data``. It takes
-    the arguments of `GibbsBlock`. TypeError and ValueError for other models and variables, and for
-    a `WishartKernelMixture` without matched parameters.
+    The model's kernels are read at construction: make a new step after ``pm.set_data``. ValueError
+    for a `WishartKernelMixture` without matched parameters.
     """
 
     name = "tanner_wong_imputation"
@@ -160,23 +159,8 @@ class TannerWongImputation(_TannerWong):
 class TannerWongPosterior(_TannerWong):
     """P-step of the Tanner-Wong algorithm, eq (6): redraws Sigma, in blocks, given K.
 
-    The model's kernels are read at construction: make a new step after ``pm.set_data``. TypeError
-    and ValueError as for `TannerWongImputation`.
-
-    Parameters
-    ----------
-    vars : sequence of TensorVariable, optional
-        Sigma11, Sigma22_1 and B, in any order.
-    p_step : {"joint", "inverse-wishart"}, default="joint"
-        Block by block (O(n1^3 + n2 n1^2), cheaper), or the whole matrix at once (O(n^3)). Both give
-        the same distribution.
-    **shared
-        model, rng and blocked: see `GibbsBlock`.
-
-    Examples
-    --------
-    >>> with model:
-    ...     pm.sample(step=[TannerWongImputation(), TannerWongPosterior()])
+    `p_step` "joint" draws block by block, O(n1^3 + n2 n1^2), and "inverse-wishart" the whole matrix
+    at once, O(n^3). Both give the same distribution.
     """
 
     name = "tanner_wong_posterior"

@@ -4,8 +4,9 @@ Weights on the simplex, alone or with their concentrations: the pair varphi_k ~ 
 beta | varphi ~ Dirichlet(varphi) is a function of 2 K independent standard normals: varphi_k and
 g_k ~ Gamma(varphi_k, 1) are quantile transforms, and beta = g / sum g. In these coordinates the
 prior is normal. The sampler follows weights into the corners of the simplex, where log-ratios have
-long tails, and needs no tuning. Quantiles are computed in logarithms (`gamma_quantiles`), so that
-weights as small as 1e-300 and weights far out in the tails of their prior keep their digits.
+long tails, and needs no tuning. Quantiles are computed in logarithms, so that weights as small as
+1e-300 keep their digits. Scores beyond `LARGEST_SCORE`, of probability 1e-280, are outside the
+support: there one of the tails underflows.
 
 A learned rate v of precisions phi_m ~ Gamma(shape, rate v), see `LearnedScale`: log v is normal.
 """
@@ -13,14 +14,55 @@ A learned rate v of precisions phi_m ~ Gamma(shape, rate v), see `LearnedScale`:
 from collections.abc import Callable
 
 import numpy as np
+from scipy.special import (
+    gammainc,
+    gammaincc,
+    gammainccinv,
+    gammaincinv,
+    gammaln,
+    log_ndtr,
+    ndtr,
+    ndtri,
+    ndtri_exp,
+)
 
 from ...models.combinations.sums import SMALLEST
 from ...models.learned_scale import LearnedScale
-from .gamma_quantiles import log_quantile, normal_score
 from .metropolis import log_gamma_draw
 
 # Arc of an ellipse, in radians, below which the search ends.
 _LEAST_BRACKET = 1e-10
+# Below this log g, P(a, g) = g^a / Gamma(a + 1) to twelve digits.
+_LEADING_TERM = -30.0
+LARGEST_SCORE = -float(ndtri(1e-280))
+
+
+def normal_score(log_g: np.ndarray, shape: np.ndarray | float) -> np.ndarray:
+    """Return the normal quantile of the probability below g ~ Gamma(shape, 1).
+
+    Not accurate beyond `LARGEST_SCORE` in size, unless g < 1e-13; shapes above 1e6 cost digits.
+    """
+    tiny = log_g < _LEADING_TERM
+    # The dummy value keeps the unused branch finite.
+    g = np.where(tiny, 1.0, np.exp(log_g))
+    below, above = gammainc(shape, g), gammaincc(shape, g)
+    score = np.where(below < above, ndtri(below), -ndtri(above))
+    return np.where(tiny, ndtri_exp(shape * log_g - gammaln(shape + 1.0)), score)
+
+
+def log_quantile(z: np.ndarray, shape: np.ndarray | float) -> np.ndarray:
+    """Return the log of the Gamma(shape, 1) quantile of the probability below a normal score z.
+
+    NaN beyond `LARGEST_SCORE` in size, unless the quantile is below 1e-13.
+    """
+    leading = (log_ndtr(z) + gammaln(shape + 1.0)) / shape
+    tiny = leading < _LEADING_TERM
+    inside = np.where(tiny, 0.0, z)
+    lower = gammaincinv(shape, ndtr(np.minimum(inside, 0.0)))
+    upper = gammainccinv(shape, ndtr(-np.maximum(inside, 0.0)))
+    central = np.where(tiny, 1.0, np.where(inside < 0, lower, upper))
+    central[np.abs(inside) > LARGEST_SCORE] = np.nan
+    return np.where(tiny, leading, np.log(central))
 
 
 def slice_on_ellipse(
@@ -31,8 +73,8 @@ def slice_on_ellipse(
 ) -> tuple[np.ndarray, float, int]:
     """Move independent standard normals (n,), whose log likelihood is `current`.
 
-    Returns the new point, `z` itself if rounding of the likelihood leaves an empty slice, its log
-    likelihood, and the number of evaluations, about three.
+    Returns the new point (`z` itself if rounding leaves an empty slice), its log likelihood, and
+    the number of evaluations, about three.
     """
     other = rng.standard_normal(len(z))
     level = current - rng.standard_exponential()
@@ -60,22 +102,22 @@ def update_simplex(
 ) -> tuple[np.ndarray, np.ndarray, int]:
     """Move beta (K,) given varphi, or both, by elliptical slice sampling; count the evaluations.
 
-    First the sum of the g, which is independent of beta and of the data, is redrawn from its prior
-    Gamma(sum varphi, 1). `concentrations` are the shape tau and the rate nu of their prior; without
-    them varphi is not moved. About three evaluations of the likelihood per move. Weights below
-    1e-300 are outside the support. FloatingPointError if the log-likelihood of the given weights or
-    one of their normal scores is not finite.
+    The sum of the g, independent of beta and of the data, is first redrawn from Gamma(sum varphi,
+    1). `concentrations` are shape tau and rate nu of the prior of varphi; without them it is kept.
+    Weights below 1e-300 are outside the support. FloatingPointError for weights so far out in the
+    tails of their prior that its quantiles underflow.
     """
     k = len(beta)
     log_g = np.log(np.maximum(beta, SMALLEST)) + log_gamma_draw(varphi.sum(), rng)
-    z = normal_score(log_g, varphi)
+    z, shape = normal_score(log_g, varphi), varphi
     if concentrations is not None:
         tau, nu = concentrations
         z = np.concatenate([z, normal_score(np.log(nu * varphi), tau)])
-    if not np.isfinite(z).all():
+        shape = np.append(shape, np.full(k, tau))
+    if not np.isfinite(log_quantile(z, shape)).all():
         raise FloatingPointError(
-            f"The normal scores of the weights {beta} and their concentrations {varphi} must be "
-            f"finite. Got {z}."
+            f"The kernel weights must be within {LARGEST_SCORE:.0f} standard deviations of their "
+            f"prior, and finite. Got {beta} with the concentrations {varphi}: take a wider prior."
         )
 
     def position(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -106,8 +148,7 @@ def draw_rate(
 ) -> float:
     """Redraw the rate given the precisions, by a Metropolis-Hastings move; O(M).
 
-    The precisions alone would give Gamma(M shape, rate sum_m phi_m), which is the proposal; the
-    prior of the logarithm decides.
+    The proposal is Gamma(M shape, rate sum_m phi_m); the prior of the logarithm decides.
     """
     proposal = rng.standard_gamma(precisions.size * shape) / precisions.sum()
     rise = prior.log_density(np.log(proposal))[0] - prior.log_density(np.log(rate))[0]
@@ -123,9 +164,8 @@ def move_rate(
 ) -> tuple[float, np.ndarray, int]:
     """Move the rate and the precisions (M,) together, with rate times precisions kept.
 
-    These products have the law Gamma(shape, 1) whatever the rate is, and log rate is normal:
-    `slice_on_ellipse` applies. The likelihood is that of the precisions. Also returns the number of
-    its evaluations, about four.
+    These products have the law Gamma(shape, 1) whatever the rate is, and log rate is normal. The
+    likelihood is that of the precisions. Also counts its evaluations, about four.
     """
     products, centre = rate * precisions, np.log(prior.median)
 

@@ -29,10 +29,10 @@ class Move(NamedTuple):
 
 
 class StepTuning(NamedTuple):
-    """Step size of the leapfrog integrator while it is tuned, after a number of `updates`.
+    """Step of the leapfrog integrator while it is tuned, after a number of `updates`.
 
-    `shortfall` is the running mean of target minus acceptance. Logarithms: the first step, the step
-    to try next, and the step to use once tuning has ended.
+    `shortfall` is the running mean of target minus acceptance. Logarithms: the first step, the next
+    one to try, and the one to use once tuning has ended.
     """
 
     first: float
@@ -70,9 +70,9 @@ def hamiltonian_move(
 ) -> Move:
     """Move a position (D,), leaving its distribution invariant.
 
-    The log density is minus infinity outside the support. The mass matrix is diagonal with entries
-    1 / scale^2; the step and the expected length of a trajectory are in units of `scale`. Cost:
-    about length / step evaluations, at most `MOST_STEPS`.
+    The log density is minus infinity outside the support. The mass matrix is diagonal, 1 / scale^2;
+    step and expected length are in units of `scale`. About length / step evaluations, at most
+    `MOST_STEPS`.
     """
     n_steps = max(1, int(np.ceil(min(2 * rng.uniform() * length / step, MOST_STEPS))))
     start, gradient = log_density(position)

@@ -73,8 +73,7 @@ def walk(
 def adapt_walk(tuning: WalkTuning, x: np.ndarray, acceptance: float, target: float) -> WalkTuning:
     """Update the proposal after moves that ended at x; only while the chain tunes.
 
-    The scale moves towards its acceptance target, and the shape follows the chain's covariance
-    (Andrieu & Thoms 2008, A tutorial on adaptive MCMC, algorithm 4).
+    Scale and shape follow Andrieu & Thoms (2008), A tutorial on adaptive MCMC, algorithm 4.
     """
     step = gain(tuning.updates)
     mean = x if tuning.mean is None else tuning.mean
@@ -97,8 +96,7 @@ def gain(updates: int) -> float:
 def shape_factor(covariance: np.ndarray) -> np.ndarray:
     """Cholesky factor of the covariance's shape, scaled to determinant one.
 
-    The scale alone determines the size; otherwise a chain that starts slowly would shrink its
-    covariance and its proposals together.
+    Otherwise a chain that starts slowly would shrink its covariance and its proposals together.
     """
     d = len(covariance)
     factor = np.linalg.cholesky(covariance + 1e-6 * np.trace(covariance) / d * np.eye(d))
@@ -113,10 +111,9 @@ class ConcentrationTuning(NamedTuple):
 
 
 def initial_weight_tuning(n_kernels: int) -> WalkTuning:
-    """Proposal of log-ratios before the first move, for `n_kernels` >= 2 weights.
+    """Proposal of log-ratios before the first move, symmetric in the `n_kernels` >= 2 weights.
 
-    The covariance is symmetric in the weights: that of log-ratios to the last weight for
-    independent log weights.
+    The covariance is that of log-ratios to the last weight for independent log weights.
     """
     d = n_kernels - 1
     return initial_walk_tuning(np.eye(d) + np.ones((d, d)), mean=np.zeros(d))
@@ -130,8 +127,7 @@ def initial_concentration_tuning(n_kernels: int) -> ConcentrationTuning:
 def log_weights_density(log_beta: np.ndarray, rho: np.ndarray) -> float:
     """Log density, up to a constant, of Dirichlet(rho) in log-ratio coordinates.
 
-    The Jacobian of beta in log(beta_s / beta_S) is prod_s beta_s, which raises the Dirichlet's
-    exponents from rho - 1 to rho.
+    The Jacobian prod_s beta_s raises the Dirichlet's exponents from rho - 1 to rho.
     """
     return float(rho @ log_beta)
 
@@ -152,8 +148,8 @@ def weights_likelihood(
 ) -> Callable[[np.ndarray], float]:
     """Log likelihood of weights given the regressors, up to a constant: a quadratic form.
 
-    `partial` (S, n) are the functions f_s of each kernel; the model's is sum_s beta_s f_s. `linear`
-    (n,) are responses times their precisions w. Cost O(S^2 n), and O(S^2) per call of the result.
+    `partial` (S, n) are the functions f_s of each kernel, and `linear` (n,) responses times their
+    precisions w. O(S^2 n), and O(S^2) per call of the result.
     """
     quadratic, slope = (w * partial) @ partial.T, partial @ linear
     return lambda beta: float(beta @ slope - 0.5 * (beta @ quadratic @ beta))
@@ -170,8 +166,7 @@ def update_weights(
     """Move beta (S,) given rho by random-walk Metropolis in log-ratio coordinates.
 
     Also returns the mean acceptance probability. Source: damoulas2009, appendix A, ratio A(beta,
-    beta*), with the Jacobian of the log-ratios. Weights below 1e-300 are outside the support. Cost:
-    `moves` + 1 evaluations of the likelihood.
+    beta*), with the Jacobian of the log-ratios. Weights below 1e-300 are outside the support.
     """
 
     def log_density(ratios: np.ndarray) -> float:
@@ -205,12 +200,11 @@ def update_concentrations(
     rng: np.random.Generator,
     moves: int,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Move log rho (S,) given beta by Metropolis, all coordinates at once.
+    """Move log rho (S,) given beta by Metropolis; return the acceptances, too. O(S) per move.
 
-    The prior is Gamma(mu, rate lam). A Dirichlet vector is g / sum g with independent g_s ~
-    Gamma(rho_s, 1), and the sum is independent of beta. Given a redrawn sum, Gamma(sum rho, 1), the
-    rho_s are independent, so that each has its own proposal and acceptance. Target: damoulas2009,
-    appendix A, ratio A(rho, rho*). Cost O(S) per move.
+    The prior is Gamma(mu, rate lam). Given the sum of g, redrawn from Gamma(sum rho, 1), the rho_s
+    are independent: each has its own proposal and acceptance. Target: damoulas2009, appendix A,
+    ratio A(rho, rho*).
     """
     log_rho = np.log(rho)
     log_beta = np.log(np.maximum(beta, SMALLEST))

@@ -21,8 +21,7 @@ def update_selection(
     """Redraw a 0/1 selection (S,), `block` kernels at a time; also count the evidences computed.
 
     The kernels are shuffled and split into blocks; each block is drawn from all its 2^block states
-    given the other blocks, `moves` times. With all kernels in one block the new selection is
-    independent of the old one; a block of 0 keeps the selection. Cost: one evidence for each of
+    given the others, `moves` times. A block of 0 keeps the selection. One evidence for each of
     about 2^block S / block states per move, but none twice.
     """
     known: dict[bytes, float] = {}

@@ -1,67 +1,339 @@
-"""Albert-Chib data augmentation as a PyMC step method for the multinomial probit."""
+"""Albert and Chib's sweep of the multinomial probit in NumPy, for every rule and learned kernels.
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Unpack
+A sweep draws the utilities Y (damoulas2009, eq 3), then the variables of the composite kernel, then
+W and zeta (appendix A). Moves given Y and W come before moves with W integrated out, and W is
+redrawn right after these. `AlbertChib` runs the sweep as a PyMC step.
+
+============= ============================================ ========================
+paper         meaning                                      code
+============= ============================================ ========================
+y_n           latent utilities, drawn afresh every sweep   ``y`` (N, C)
+K^beta,theta  composite kernel                             ``Composition.composite``
+W, Z          regressors and their variances               ``W``, ``zeta`` (C, M)
+beta          weights of the kernels                       ``beta`` (S,)
+theta         parameters of the kernels                    ``theta`` (P,)
+============= ============================================ ========================
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, Unpack, override
 
 import numpy as np
 from pytensor.tensor import TensorVariable
 
-from ...models.multinomial_probit import MultinomialProbit
+from ...models.combinations.normal_coordinates import draw_hyperparameters
+from ...models.combinations.products import FixedProduct, Product
+from ...models.combinations.sums import SMALLEST, Binary, Combination, FixedWeights, Mean
+from ...models.learned_scale import LearnedScale
+from ...models.multinomial_probit import Composition, MultinomialProbit
+from ...numerics.kernel_products import Design
 from ...validation import Count, CountOrZero, argument_error, check_arguments
 from ..block import GibbsBlock, Names, Shared, check_owned, declared
-from .sweep import MOVES, Moves, Tuning, adapt, initial_tuning, sweep
+from ..moves.ellipse import draw_rate
+from ..moves.metropolis import (
+    TARGET_JOINT,
+    TARGET_SINGLE,
+    ConcentrationTuning,
+    WalkTuning,
+    adapt_concentrations,
+    adapt_walk,
+    adapt_weights,
+    initial_concentration_tuning,
+    initial_walk_tuning,
+    initial_weight_tuning,
+    update_concentrations,
+    update_weights,
+    walk,
+    weights_likelihood,
+)
+from ..moves.selection import update_selection
+from .conditionals import draw_regressors, draw_shift, draw_variances, log_evidence, sample_cone
 
+type Values = dict[str, np.ndarray]
 # Number of first tuning sweeps that keep a binary selection. The regressors start at zero, so the
 # utilities are noise at first, which favours the kernel of least effect; once the utilities agree
 # with a selection, the chain hardly ever leaves it.
 HELD = 100
 
 
+class Moves(NamedTuple):
+    """Numbers of moves in a sweep: of Metropolis given Y and W, and with W integrated out.
+
+    The latter cost C Cholesky factorisations each. `block` kernels of a selection are redrawn
+    jointly; 0 for none.
+    """
+
+    given_regressors: int = 5
+    collapsed: int = 1
+    block: int = 6
+
+
+class Tuning(NamedTuple):
+    """Number of tuning sweeps, and tuned proposals; None for variables that the model lacks."""
+
+    sweeps: int = 0
+    weights: WalkTuning | None = None
+    concentrations: ConcentrationTuning | None = None
+    given_regressors: WalkTuning | None = None
+    collapsed: WalkTuning | None = None
+
+
+class Info(NamedTuple):
+    """Mean acceptance probabilities of a sweep's Metropolis moves; NaN for moves not made."""
+
+    weights: float = np.nan
+    concentrations: np.ndarray = np.array([np.nan])
+    given_regressors: float = np.nan
+    collapsed: float = np.nan
+
+
+def initial_tuning(composition: Composition) -> Tuning:
+    """Return untuned proposals for the learned variables of a composition."""
+    tuning = moves_of(composition.rule).initial_tuning(len(composition.known))
+    if not (n_walked := len(composition.coordinates)):
+        return tuning
+    walk_tuning = initial_walk_tuning(np.eye(n_walked))
+    return tuning._replace(given_regressors=walk_tuning, collapsed=walk_tuning)
+
+
+def adapt(tuning: Tuning, values: Values, info: Info, composition: Composition) -> Tuning:
+    """Adapt the proposals after a sweep that ended at `values`, while the chain tunes."""
+    sweeps, weights, concentrations, given, collapsed = tuning
+    if weights is not None:
+        weights = adapt_weights(weights, values["beta"], info.weights)
+    if concentrations is not None:
+        concentrations = adapt_concentrations(concentrations, info.concentrations)
+    if given is not None and collapsed is not None:
+        psi = composition.coordinates.psi(values)
+        target = TARGET_SINGLE if len(psi) == 1 else TARGET_JOINT
+        if not np.isnan(info.given_regressors):
+            given = adapt_walk(given, psi, info.given_regressors, target)
+        if not np.isnan(info.collapsed):
+            collapsed = adapt_walk(collapsed, psi, info.collapsed, target)
+    return Tuning(sweeps + 1, weights, concentrations, given, collapsed)
+
+
+def sweep(
+    values: Mapping[str, np.ndarray],
+    labels: np.ndarray,
+    composition: Composition,
+    tau: float,
+    upsilon: float | LearnedScale,
+    rng: np.random.Generator,
+    *,
+    tuning: Tuning,
+    moves: Moves,
+) -> tuple[Values, Info]:
+    """Redraw W, zeta and the variables of the composite kernel once; the posterior is invariant.
+
+    tau and upsilon are shape and rate of 1/zeta. Variables without a proposal in `tuning` are kept.
+    O(N M^2), and C Cholesky factorisations of size M, besides the moves.
+    """
+    new = {name: np.asarray(value) for name, value in values.items()}
+    y = sample_cone(composition.composite(new) @ new["W"].T, labels, rng)
+    task = Task(new, y, composition, rng, tuning, moves)
+    of_rule = moves_of(composition.rule)
+    # Moves given W come first, because collapsed moves make W stale.
+    info = of_rule.given_regressors(task)
+    given = _walk_given_regressors(task)
+    of_rule.collapsed(task)
+    collapsed = _walk_collapsed(task)
+    of_rule.hyperparameters(task)
+    composite = composition.composite(new)
+    W = draw_regressors(y, new["zeta"], composite, composition.gram(new, composite), rng)
+    new["W"] = draw_shift(W, new["zeta"], rng)
+    if isinstance(upsilon, LearnedScale):
+        rate = draw_rate(float(new["upsilon"]), 1 / new["zeta"], tau, upsilon, rng)
+        new["upsilon"] = np.asarray(rate)
+    else:
+        rate = upsilon
+    new["zeta"] = draw_variances(new["W"], tau, rate, rng)
+    return new, info._replace(given_regressors=given, collapsed=collapsed)
+
+
+class Task(NamedTuple):
+    """State of a sweep that its moves share, and in which they replace entries of `new`.
+
+    `new` has the free variables of the model by name, and `y` the utilities. Moves given the
+    regressors target -|y - K W'|^2 / 2 plus the log prior, for K `composition.composite(new)`.
+    """
+
+    new: Values
+    y: np.ndarray
+    composition: Composition
+    rng: np.random.Generator
+    tuning: Tuning
+    moves: Moves
+
+
+@dataclass(frozen=True)
+class RuleMoves:
+    """How a sweep moves the variables of a combination rule; this class moves none.
+
+    Subclasses override what their rule needs. The methods replace entries of ``task.new``.
+    """
+
+    rule: Any
+
+    def initial_tuning(self, n_kernels: int) -> Tuning:
+        """Return untuned proposals of the weights, if they move by Metropolis."""
+        return Tuning()
+
+    def given_regressors(self, task: Task) -> Info:
+        """Redraw the weights given W; return the acceptances."""
+        return Info()
+
+    def collapsed(self, task: Task) -> None:
+        """Redraw the weights with W integrated out."""
+
+    def hyperparameters(self, task: Task) -> None:
+        """Redraw what exponents depend on: the walks have integrated it out."""
+
+
+class MeanMoves(RuleMoves):
+    """Metropolis moves of weights on the simplex and of their concentrations, given W."""
+
+    @override
+    def initial_tuning(self, n_kernels: int) -> Tuning:
+        return Tuning(
+            weights=initial_weight_tuning(n_kernels),
+            concentrations=initial_concentration_tuning(n_kernels),
+        )
+
+    @override
+    def given_regressors(self, task: Task) -> Info:
+        new, y, composition, rng, tuning, moves = task
+        info = Info()
+        if tuning.weights is not None:
+            kernels = composition.kernels(new)
+            s, n, m = kernels.shape
+            partial = (kernels.reshape(s * n, m) @ new["W"].T).reshape(s, -1)
+            new["beta"], acceptance = update_weights(
+                new["beta"],
+                new["rho"],
+                weights_likelihood(partial, y.ravel()),
+                tuning.weights,
+                rng,
+                moves.given_regressors,
+            )
+            info = info._replace(weights=acceptance)
+        if tuning.concentrations is not None:
+            new["rho"], acceptances = update_concentrations(
+                *(new["rho"], new["beta"], self.rule.mu, self.rule.lam),
+                *(tuning.concentrations, rng, moves.given_regressors),
+            )
+            info = info._replace(concentrations=acceptances)
+        return info
+
+
+class BinaryMoves(RuleMoves):
+    """Joint draws of a selection of kernels with W integrated out."""
+
+    @override
+    def collapsed(self, task: Task) -> None:
+        new, y, composition, rng, _, moves = task
+        design = Design(composition.kernels(new), None)
+
+        def evidence(state: np.ndarray) -> float:
+            composite = design.composite(state)
+            return log_evidence(y, new["zeta"], composite, design.gram(state, composite))
+
+        log_odds = self.rule.log_odds(len(new["beta"]))
+        new["beta"], _ = update_selection(
+            new["beta"], evidence, log_odds, rng, moves.block, self.rule.empty
+        )
+
+
+class ProductMoves(RuleMoves):
+    """Exact draws of the hyperparameters of exponents."""
+
+    @override
+    def hyperparameters(self, task: Task) -> None:
+        new, rule = task.new, self.rule
+        new["pi"], new["chi"] = draw_hyperparameters(
+            new["beta"], rule.pi_rate, rule.chi_rate, task.rng
+        )
+
+
+#: Moves of each type of rule; a new rule adds its own.
+MOVES: dict[type[Combination], type[RuleMoves]] = {
+    FixedProduct: RuleMoves,
+    FixedWeights: RuleMoves,
+    Mean: MeanMoves,
+    Binary: BinaryMoves,
+    Product: ProductMoves,
+}
+
+
+def moves_of(rule: Combination) -> RuleMoves:
+    """Return the moves of a rule, or of the nearest ancestor in `MOVES`."""
+    for ancestor in type(rule).__mro__:
+        if ancestor in MOVES:
+            return MOVES[ancestor](rule)
+    raise NotImplementedError(
+        f"The sweep does not know how the weights of {type(rule).__name__} move: add it to MOVES "
+        f"of {__name__}."
+    )
+
+
+def _walk(
+    task: Task,
+    tuning: WalkTuning | None,
+    log_likelihood: Callable[[np.ndarray], float],
+    moves: int,
+) -> float:
+    """Move the exponents of a product and the kernels' parameters jointly."""
+    if tuning is None:
+        return np.nan
+    coordinates = task.composition.coordinates
+
+    def log_density(psi: np.ndarray) -> float:
+        values = coordinates.values(psi)
+        if any((value <= SMALLEST).any() for value in values.values()):
+            return -np.inf
+        composite = task.composition.composite(task.new | values)
+        if not np.isfinite(composite).all():
+            return -np.inf
+        return log_likelihood(composite) - 0.5 * float(psi @ psi)
+
+    psi, rate = walk(coordinates.psi(task.new), log_density, tuning, task.rng, moves)
+    task.new.update(coordinates.values(psi))
+    return rate
+
+
+def _walk_given_regressors(task: Task) -> float:
+    """Move exponents and parameters given Y and W."""
+
+    def log_likelihood(composite: np.ndarray) -> float:
+        return -0.5 * float(np.sum((task.y - composite @ task.new["W"].T) ** 2))
+
+    return _walk(task, task.tuning.given_regressors, log_likelihood, task.moves.given_regressors)
+
+
+def _walk_collapsed(task: Task) -> float:
+    """Move exponents and parameters, with W and the exponents' hyperparameters integrated out."""
+
+    def log_likelihood(composite: np.ndarray) -> float:
+        return log_evidence(task.y, task.new["zeta"], composite, composite.T @ composite)
+
+    return _walk(task, task.tuning.collapsed, log_likelihood, task.moves.collapsed)
+
+
 class AlbertChib(GibbsBlock):
     """Albert-Chib data augmentation for `MultinomialProbit`, as a PyMC step method.
 
-    A sweep redraws all free variables of the declaration. The latent utilities are drawn anew in
-    each sweep and not recorded. Kernels and labels are read at construction: make a new step after
-    ``pm.set_data``, which must not change the features of kernels with parameters. TypeError and
-    ValueError for other models, variables and settings.
+    A sweep redraws all free variables of the declaration. `kz.Gibbs` explains the settings. Kernels
+    and labels are read at construction: make a new step after ``pm.set_data``, which must not
+    change the features of kernels with parameters. The first 100 tuning sweeps keep a selection.
 
-    Parameters
-    ----------
-    vars : sequence of TensorVariable, optional
-        All free variables of the declaration, in any order.
-    moves : int, default=5
-        Number of Metropolis moves in a sweep given utilities and regressors. They move weights and
-        concentrations (`Mean`), exponents (`Product`) and kernel parameters. 0 for none, where
-        marginal moves serve.
-    marginal_moves : int, default=1
-        Number of Metropolis moves in a sweep of exponents and kernel parameters with the regressors
-        integrated out. They are longer and cost C Cholesky factorisations each. 0 for none.
-    block : int, default=6
-        Number of kernels of a binary selection that are redrawn jointly, from all 2^block states
-        at C Cholesky factorisations each. Chains of hundreds of objects rarely leave a selection:
-        compare several chains, and VB. The first 100 tuning sweeps keep the selection.
-    **shared
-        model, rng and blocked: see `GibbsBlock`.
-
-    Notes
-    -----
-    Sample statistics are mean acceptance probabilities of a sweep, NaN without such moves:
-    ``beta_accept`` and ``rho_accept`` for `Mean`; ``kernel_accept`` and ``marginal_accept`` for
-    exponents and parameters, given the regressors and with them integrated out. Source:
-    damoulas2009, appendix A; the marginal moves are ours.
-
-    Examples
-    --------
-    >>> with model:
-    ...     pm.sample(step=[AlbertChib()])
+    Statistics are mean acceptance probabilities of a sweep, NaN without such moves: ``beta_accept``
+    and ``rho_accept`` for `Mean`; ``kernel_accept`` and ``marginal_accept`` for exponents and
+    parameters, given the regressors and with them integrated out.
     """
 
     name = "albert_chib"
     declarations = (MultinomialProbit,)
-    shown: ClassVar[Mapping[str, str]] = {
-        "beta_accept": "Weights accepted",
-        "marginal_accept": "Kernels accepted",
-    }
     stats_dtypes_shapes: ClassVar[dict[str, Any]] = {
         "beta_accept": (np.float64, []),
         "rho_accept": (np.float64, []),

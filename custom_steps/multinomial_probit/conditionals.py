@@ -13,11 +13,16 @@ K^beta      composite kernel                             ``composite`` (N, M)
 W, Z        regressors and their variances               ``W``, ``zeta`` (C, M)
 V_c^-1      K'K + Z_c^-1                                 ``precision``
 =========== ============================================ =================
+
+Y is drawn exactly. The largest entry v = y_t comes first, from its marginal density, prop. to
+phi(v - f_t) prod_{j != t} Phi(v - f_j); given v the others are independent normals truncated to
+(-inf, v).
 """
 
 from collections.abc import Iterator
 
 import numpy as np
+from scipy.special import erfcx, log_ndtr, ndtri_exp
 
 from ...numerics.normal_regression import (
     orthogonal_factor,
@@ -25,6 +30,9 @@ from ...numerics.normal_regression import (
     solve_lower,
     solve_upper,
 )
+from ...numerics.probit import near_mode
+
+_LARGEST = 1e8
 
 
 def draw_regressors(
@@ -36,11 +44,10 @@ def draw_regressors(
 ) -> np.ndarray:
     """Draw W (C, M) given the utilities Y (N, C), after a move that rescales Y (appendix A).
 
-    A multiple g Y with g > 0 has the same largest entries, and so the same classes. With W
-    integrated out, g^2 ~ Gamma(NC / 2, rate q / 2), where q = sum_c y_c'(I + K Z_c K')^-1 y_c. The
-    factorisations give q at no further cost. Then w_c | g Y ~ N(g V_c K'y_c, V_c). This is the
-    parameter expansion of Liu & Wu (1999), Parameter expansion for data augmentation. `gram` is
-    K'K. Cost: one Cholesky factorisation of size M per class.
+    g Y with g > 0 has the same classes. With W integrated out, g^2 ~ Gamma(NC / 2, rate q / 2),
+    where q = sum_c y_c'(I + K Z_c K')^-1 y_c comes from the factorisations; then w_c | g Y ~ N(g
+    V_c K'y_c, V_c) (parameter expansion: Liu & Wu 1999). `gram` is K'K. Cost: one Cholesky
+    factorisation of size M per class.
     """
     noise = rng.standard_normal(zeta.shape)
     mean, deviation, q = regressors_given_utilities(y, zeta, composite, gram, noise)
@@ -97,12 +104,78 @@ def draw_variances(
 
 
 def draw_shift(W: np.ndarray, zeta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Add a vector v to the regressors of all classes, drawn from its conditional distribution.
+    """Add a vector v to the regressors of all classes, drawn from its conditional; O(C M).
 
-    The likelihood P(t | W, beta) depends on differences between classes only. Given the
-    differences, v follows its prior: v_m ~ N(-sum_c W_cm/zeta_cm / p_m, 1/p_m) with p_m = sum_c
-    1/zeta_cm. Utilities Y that were drawn before belong to the former W. O(C M).
+    The likelihood depends on differences between classes only, so v follows its prior given them:
+    v_m ~ N(-sum_c W_cm/zeta_cm / p_m, 1/p_m) with p_m = sum_c 1/zeta_cm. Utilities that were drawn
+    before belong to the former W.
     """
     precision = (1.0 / zeta).sum(axis=0)
     centre = -(W / zeta).sum(axis=0) / precision
     return W + centre + rng.standard_normal(len(centre)) / np.sqrt(precision)
+
+
+def sample_cone(f: np.ndarray, t: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Draw y_n ~ N(f_n, I) given argmax_c y_nc = t_n, independently for every object; (N, C).
+
+    O(N C). An object whose first plain draw missed its cone takes 1.3 to 2.1 proposals for C = 3 to
+    27. ValueError if a mean is not finite or above 1e8 in size, where double precision fails.
+    """
+    largest = np.abs(f).max()
+    if not largest <= _LARGEST:
+        raise ValueError(
+            f"The 'f' argument of sample_cone must be finite and at most {_LARGEST:g} in size. "
+            f"Got {largest:g}: scale the kernels down, or make tau and upsilon larger."
+        )
+    # An unconstrained draw that lands in its cone is exact already.
+    y = f + rng.standard_normal(f.shape)
+    missed = y.argmax(axis=1) != t
+    y[missed] = _draw_inside(f[missed], t[missed], rng)
+    return y
+
+
+def _draw_inside(f: np.ndarray, t: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Draw the winners from their marginals, then the losers given them; (N, C), (N,) -> (N, C)."""
+    n, c = f.shape
+    is_loser = np.arange(c) != t[:, None]
+    losers = f[is_loser].reshape(n, c - 1)
+    winner = _draw_winner(f[~is_loser], losers, rng)
+    ceiling = winner[:, None]
+    # Inverse CDF in log space: log(U Phi) = log Phi - Exp(1) keeps every tail.
+    log_cdf = log_ndtr(ceiling - losers) - rng.standard_exponential(losers.shape)
+    below = np.minimum(losers + ndtri_exp(log_cdf), np.nextafter(ceiling, -np.inf))
+    y = np.empty((n, c))
+    y[~is_loser] = winner
+    y[is_loser] = below.ravel()
+    return y
+
+
+def _draw_winner(own: np.ndarray, others: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Draw v with density prop. to phi(v - own) prod_j Phi(v - others_j); (N,), (N, C-1) -> (N,).
+
+    Each log Phi lies below its tangent at any point m, so replacing it by that tangent gives an
+    envelope, which is the normal N(own + sum_j lambda(m - others_j), 1) with lambda = phi / Phi.
+    The draw is exact for every m; near the mode most proposals are accepted.
+    """
+    tangent = own + near_mode(own[:, None] - others)
+    x = tangent[:, None] - others
+    slope = _inverse_mills(x).sum(axis=1)
+    height = log_ndtr(x).sum(axis=1)
+    winner = np.empty_like(own)
+    pending = np.arange(len(own))
+    while len(pending):
+        v = own[pending] + slope[pending] + rng.standard_normal(len(pending))
+        log_accept = (
+            log_ndtr(v[:, None] - others[pending]).sum(axis=1)
+            - height[pending]
+            - slope[pending] * (v - tangent[pending])
+        )
+        accepted = -rng.standard_exponential(len(pending)) < log_accept
+        winner[pending[accepted]] = v[accepted]
+        pending = pending[~accepted]
+    return winner
+
+
+def _inverse_mills(x: np.ndarray) -> np.ndarray:
+    """phi(x) / Phi(x) without cancellation in either tail (erfcx overflows to a correct 0)."""
+    return np.sqrt(2.0 / np.pi) / erfcx(-x / np.sqrt(2.0))

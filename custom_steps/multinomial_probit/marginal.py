@@ -1,7 +1,32 @@
-"""Hamiltonian moves of the multinomial probit with its latent variables integrated out."""
+r"""A sweep of the multinomial probit with its latent variables integrated out, in NumPy.
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Unpack
+In the sweep of Albert & Chib, the utilities restrict the moves of the scores, the variances those
+of the regressors, and the hyperparameters those of the weights. All three can be integrated out:
+
+======================= ======================================================================
+Y                       log P(t | f), eq 4, by quadrature, with its gradient E[y] - f
+zeta                    w_cm is Student's t with 2 tau degrees of freedom and scale
+                        sqrt(upsilon / tau)
+rho; pi, chi            priors of the weights in `KernelCoordinates`
+======================= ======================================================================
+
+W, weights, kernel parameters and a learned upsilon move by Hamiltonian Monte Carlo, a selection of
+kernels by `annealed_move`; zeta and the hyperparameters are then drawn from their exact
+conditionals. This is a partially collapsed Gibbs sampler (van Dyk & Park 2008). The coordinates x
+of W are
+
+.. math:: w_c = b s \sinh(Q x_c / b), \qquad s^2 = \upsilon / \tau,
+
+so that W scales with a learned upsilon, whose coordinate is its logarithm. Q rotates to the
+principal axes of the composite kernel at the centre of the prior, so that a diagonal mass matrix
+fits their curvatures, and sinh shortens the tails of Student's t. Far from the origin sinh mixes
+axes of high and low curvature: kernels of larger norm need a larger b.
+`MarginalProbit` runs the sweep as a PyMC step.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, Self, Unpack
 
 import numpy as np
 from pymc.util import RandomGenerator
@@ -9,19 +34,299 @@ from pytensor.tensor import TensorVariable
 
 from ...models.combinations.products import Product
 from ...models.combinations.sums import Binary, Mean
+from ...models.learned_scale import LearnedScale
 from ...models.multinomial_probit import MultinomialProbit
 from ...numerics.probit import log_probability_and_gradient
 from ...validation import Count, Fraction, Positive, argument_error, check_arguments
 from ..block import GibbsBlock, Names, Shared, declared
-from ..moves.hamiltonian import StepTuning, adapt_step
+from ..moves.hamiltonian import LogDensity, StepTuning, adapt_step, hamiltonian_move
+from .conditionals import draw_shift, draw_variances
 from .kernel_coordinates import KernelCoordinates
-from .marginal_sweep import STAGES, Target, marginal_sweep
 
+# Value of b, in scales of the prior, for kernels up to the norm BENT_NORM: beyond b, steps grow
+# with the regressor. Axes tilt by 1 / b^2, so b grows with the norm to keep tilt times curvature.
+BEND = 3.0
+BENT_NORM = 30.0
+# Curvature of -log P(t | f) in f that the mass matrix assumes: a value between that of
+# misclassified objects, about one half, and that of well classified ones, zero.
+STIFFNESS = 0.01
+# Scales in the mass matrix: of the coordinates of kernels, of the logarithm of a learned upsilon.
+SCALE_OF_KERNEL, SCALE_OF_RATE = 0.5, 0.5
+# Length of the trajectories that anneal a move of the selection, in lengths of the main one, and
+# their number.
+PART = 0.25
+STAGES = 20
+
+type Values = dict[str, np.ndarray]
 FIRST_STEP = 0.1
 # Number of last tuning sweeps with trajectories of full length. Earlier sweeps only find the
 # posterior and a step size, for which a fraction of the length suffices.
 FULL_LENGTH = 150
 FRACTION = 1 / 8
+
+
+class Info(NamedTuple):
+    """Acceptance probability of the trajectory, and evaluations of the density in the sweep.
+
+    `selection` is the acceptance probability of the move of a selection; NaN without one.
+    """
+
+    acceptance: float
+    evaluations: int
+    selection: float = np.nan
+
+
+@dataclass(frozen=True)
+class Target:
+    """Marginal posterior of W and the kernel's variables, on the coordinates of its sampler.
+
+    `axes` are Q (M, M), `bend` is b, where the tails begin to be shortened. `scale` (D,) are the
+    scales of the coordinates of W, of the kernel's variables unless these are kept, and of a
+    learned upsilon. `selection` is the rule of a selection that moves.
+    """
+
+    kernels: KernelCoordinates
+    labels: np.ndarray
+    n_classes: int
+    tau: float
+    upsilon: float | LearnedScale
+    axes: np.ndarray
+    bend: float
+    scale: np.ndarray
+    selection: Binary | None = None
+
+    @classmethod
+    def of(
+        cls,
+        kernels: KernelCoordinates,
+        labels: np.ndarray,
+        n_classes: int,
+        tau: float,
+        upsilon: float | LearnedScale,
+        *,
+        moves_kernel: bool = True,
+    ) -> Self:
+        """Set up the coordinates; O(N M^2 + M^3)."""
+        centre = kernels.at_centre()
+        eigenvalues, axes = np.linalg.eigh(centre.T @ centre)
+        # Squared scores that a regressor of the prior's size makes along each axis.
+        rate = upsilon.median if isinstance(upsilon, LearnedScale) else upsilon
+        reach = eigenvalues.clip(0) * rate / tau
+        bend = BEND * max(1.0, np.sqrt(np.sqrt(reach.max()) / BENT_NORM))
+        scale, selection = np.tile(1 / np.sqrt(1 + STIFFNESS * reach), n_classes), None
+        if moves_kernel:
+            scale = np.append(scale, np.full(len(kernels), SCALE_OF_KERNEL))
+            rule = kernels.composition.rule
+            selection = rule if isinstance(rule, Binary) else None
+        if isinstance(upsilon, LearnedScale):
+            scale = np.append(scale, SCALE_OF_RATE)
+        labels = np.ascontiguousarray(labels, dtype=np.intp)
+        return cls(kernels, labels, n_classes, tau, upsilon, axes, bend, scale, selection)
+
+    def spread(self, log_rate: np.ndarray) -> float:
+        """Scale of a regressor's prior, given the coordinate of a learned upsilon."""
+        return float(np.sqrt(self.rate(log_rate) / self.tau))
+
+    def rate(self, log_rate: np.ndarray) -> float:
+        """Upsilon, given the coordinate that it has if it is learned."""
+        if isinstance(self.upsilon, LearnedScale):
+            return float(np.exp(log_rate[0]))
+        return self.upsilon
+
+    @property
+    def moves_kernel(self) -> bool:
+        """Whether variables of the composite kernel have coordinates that move with W."""
+        learned = isinstance(self.upsilon, LearnedScale)
+        return len(self.scale) > self.n_classes * len(self.axes) + learned
+
+    def given(self, values: Mapping[str, np.ndarray]) -> LogDensity:
+        """Log density and gradient of positions, given the variables that have no coordinates."""
+        if self.moves_kernel:
+            return lambda position: self.log_density(position, weights=values.get("beta"))
+        composite = self.kernels.composition.composite(values)
+        return lambda position: self.log_density(position, composite)
+
+    def position(self, values: Mapping[str, np.ndarray], rng: np.random.Generator) -> np.ndarray:
+        """Position of values; hyperparameters without coordinates are drawn."""
+        learned = isinstance(self.upsilon, LearnedScale)
+        log_rate = np.log(np.atleast_1d(values["upsilon"])) if learned else np.empty(0)
+        v = self.bend * np.arcsinh(values["W"] / (self.bend * self.spread(log_rate)))
+        of_kernel = self.kernels.position(values, rng) if self.moves_kernel else np.empty(0)
+        return np.concatenate([(v @ self.axes).ravel(), of_kernel, log_rate])
+
+    def regressors(self, position: np.ndarray) -> np.ndarray:
+        """W (C, M) at a position."""
+        x, _, log_rate = self.split(position)
+        return self.bend * self.spread(log_rate) * np.sinh(x @ self.axes.T / self.bend)
+
+    # A trajectory that leaves double precision ends in infinities or NaN, and is rejected.
+    @np.errstate(over="ignore", divide="ignore", invalid="ignore")
+    def log_density(
+        self,
+        position: np.ndarray,
+        composite: np.ndarray | None = None,
+        weights: np.ndarray | None = None,
+    ) -> tuple[float, np.ndarray]:
+        """Log density of a position (D,), up to a constant, and its gradient.
+
+        `composite` is the composite kernel if its variables are kept; `weights` are those of the
+        kernels if only their parameters have coordinates. Minus infinity where a weight, an
+        exponent or a parameter is 1e-300 or less. Cost O(N M C + M^2 C), one quadrature, and that
+        of `KernelCoordinates.gradient`.
+        """
+        x, u, log_rate = self.split(position)
+        gradient = np.zeros_like(position)
+        spread = self.spread(log_rate)
+        prior, point = 0.0, None
+        if composite is None:
+            point = self.kernels.at(u, weights)
+            if point is None:
+                return -np.inf, gradient
+            prior, composite = point.log_prior, point.composite
+
+        growth = np.exp(x @ self.axes.T / self.bend)
+        decay = 1 / growth
+        sinh, cosh = (growth - decay) / 2, (growth + decay) / 2
+        W = self.bend * spread * sinh
+        log_p, pull = log_probability_and_gradient(composite @ W.T, self.labels)
+        # Of W / spread, with zeta integrated out: it does not depend on upsilon.
+        standard = self.bend * sinh
+        tail = 1 + standard**2 / (2 * self.tau)
+        student = -(self.tau + 0.5) * float(np.log(tail).sum())
+        value = float(log_p.sum()) + student + prior + float(np.log(cosh).sum())
+        if isinstance(self.upsilon, LearnedScale):
+            log_prior, slope_of_rate = self.upsilon.log_density(log_rate[0])
+            value += log_prior
+        if not np.isfinite(value):
+            return -np.inf, gradient
+        slope = spread * (pull.T @ composite)
+        if isinstance(self.upsilon, LearnedScale):
+            gradient[-1] = slope_of_rate + 0.5 * np.vdot(slope, standard)
+        slope -= (1 + 0.5 / self.tau) * standard / tail
+        slope *= cosh
+        slope += sinh / (self.bend * cosh)
+        gradient[: x.size] = (slope @ self.axes).ravel()
+        if point is not None:
+            gradient[x.size : x.size + len(u)] = self.kernels.gradient(u, point, pull @ W)
+        return value, gradient
+
+    def split(self, position: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Coordinates (C, M) of W, (d,) of the kernel's variables, (1,) or (0,) of upsilon."""
+        m = len(self.axes)
+        size = self.n_classes * m
+        end = len(position) - isinstance(self.upsilon, LearnedScale)
+        return position[:size].reshape(self.n_classes, m), position[size:end], position[end:]
+
+
+def marginal_sweep(
+    values: Mapping[str, np.ndarray],
+    target: Target,
+    rng: np.random.Generator,
+    *,
+    step: float,
+    length: float,
+    stages: int = STAGES,
+) -> tuple[Values, Info]:
+    """Redraw W, zeta, a learned upsilon and, if they move, the variables of the composite kernel.
+
+    zeta and the hyperparameters must be redrawn right after the moves. Step and length are those of
+    `hamiltonian_move`; a move of a selection changes the kernels in `stages` parts.
+    """
+    start = target.position(values, rng)
+    move = hamiltonian_move(target.given(values), start, target.scale, step, length, rng)
+    position, info, new = move.position, Info(move.acceptance, move.steps), {}
+    if target.selection is not None:
+        chosen = annealed_move(
+            values["beta"],
+            position,
+            lambda weights: target.given({**values, "beta": weights}),
+            target.scale,
+            target.selection,
+            rng,
+            step=step,
+            length=length * PART,
+            stages=stages,
+        )
+        position, new["beta"] = chosen.position, chosen.beta
+        info = Info(move.acceptance, move.steps + chosen.evaluations, chosen.acceptance)
+    W = target.regressors(position)
+    _, of_kernel, log_rate = target.split(position)
+    upsilon = target.rate(log_rate)
+    zeta = draw_variances(W, target.tau, upsilon, rng)
+    new |= {"W": draw_shift(W, zeta, rng), "zeta": zeta}
+    if target.moves_kernel:
+        new |= target.kernels.values(of_kernel, rng)
+    if len(log_rate):
+        new["upsilon"] = np.asarray(upsilon)
+    return new, info
+
+
+class Selected(NamedTuple):
+    """Outcome of a move: the selection, the position, the acceptance probability, its cost."""
+
+    beta: np.ndarray
+    position: np.ndarray
+    acceptance: float
+    evaluations: int
+
+
+def _proposal(beta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Add or remove a kernel or, half the time, exchange two; symmetric.
+
+    Where no two can be exchanged, other moves in place of it would make the proposal asymmetric.
+    """
+    new = beta.copy()
+    if rng.random() < 0.5:
+        s = rng.integers(len(beta))
+        new[s] = 1 - new[s]
+    elif 0 < beta.sum() < len(beta):
+        new[rng.choice(np.flatnonzero(beta))], new[rng.choice(np.flatnonzero(beta == 0))] = 0, 1
+    return new
+
+
+def annealed_move(
+    beta: np.ndarray,
+    position: np.ndarray,
+    log_density_at: Callable[[np.ndarray], LogDensity],
+    scale: np.ndarray,
+    rule: Binary,
+    rng: np.random.Generator,
+    *,
+    step: float,
+    length: float,
+    stages: int,
+) -> Selected:
+    """Propose another selection and, jointly, a position (D,) of the regressors that fits it.
+
+    Given W, or the utilities, the likelihood agrees with the current selection alone, and a chain
+    never leaves it. So the weights of the changed kernels go from the old to the new selection in
+    `stages` equal parts, and W moves by `hamiltonian_move` in between. The acceptance ratio is that
+    of annealed importance sampling (Karagiannis & Andrieu 2013, Annealed importance sampling
+    reversible jump MCMC algorithms, J. Comput. Graph. Statist. 22): the product, over the stages,
+    of the likelihood with the next weights over the one with the present weights.
+    ``log_density_at(weights)`` is the log density of a position, with its gradient, when the
+    kernels have weights (S,) between 0 and 1.
+    """
+    new = _proposal(beta, rng)
+    if np.array_equal(new, beta) or not (rule.empty or new.any()):
+        return Selected(beta, position, 0.0, 0)
+    change = (new - beta).astype(float)
+    log_ratio, moved, evaluations = float(rule.log_odds(len(beta)) @ change), position, 0
+    before = log_density_at(beta.astype(float))
+    for stage in range(1, stages + 1):
+        after = log_density_at(beta + stage / stages * change)
+        log_ratio += after(moved)[0] - before(moved)[0]
+        evaluations += 2
+        if not np.isfinite(log_ratio):
+            return Selected(beta, position, 0.0, evaluations)
+        if stage < stages:
+            move = hamiltonian_move(after, moved, scale, step, length, rng)
+            moved, evaluations = move.position, evaluations + move.steps
+        before = after
+    acceptance = float(np.exp(min(log_ratio, 0.0)))
+    if rng.uniform() < acceptance:
+        return Selected(new, moved, acceptance, evaluations)
+    return Selected(beta, position, acceptance, evaluations)
 
 
 def serves(model: MultinomialProbit) -> bool:
@@ -32,48 +337,17 @@ def serves(model: MultinomialProbit) -> bool:
 class MarginalProbit(GibbsBlock):
     """Partially collapsed Gibbs sampler of `MultinomialProbit`, as a PyMC step method.
 
-    W, weights, exponents and kernel parameters move by Hamiltonian Monte Carlo with the utilities
-    Y, the variances zeta and the weights' hyperparameters integrated out; zeta and hyperparameters
-    are redrawn from their conditionals. A selection of kernels moves by annealing W to another one
-    (`annealed_move`). Kernels and labels are read at construction: make a new step after
-    ``pm.set_data``, which must not change the features of kernels with parameters. TypeError and
-    ValueError for other models, rules (`AlbertChib` serves them), variables and settings.
+    `vars` are W, zeta and a learned upsilon, with all other variables of the declaration (the
+    default) or none. `kz.Gibbs` explains the settings. Kernels and labels are read at construction:
+    make a new step after ``pm.set_data``, which must not change the features of kernels with
+    parameters. Trajectories have an eighth of their length until the last 150 tuning sweeps.
 
-    Parameters
-    ----------
-    vars : sequence of TensorVariable, optional
-        W, zeta and a learned upsilon, with all other variables of the declaration or none. Default:
-        all.
-    length : float, default=4
-        Expected length of a trajectory, in units of the mass matrix. Cost is proportional to it;
-        longer trajectories give less correlated draws. Tuning uses an eighth of it until the last
-        150 sweeps.
-    target_accept : float, default=0.75
-        Acceptance probability to which the leapfrog step is tuned.
-    stages : int, default=20
-        Number of parts in which a move of a selection changes the kernels. Cost is proportional to
-        it; more parts accept more moves.
-    **shared
-        model, rng and blocked: see `GibbsBlock`.
-
-    Notes
-    -----
-    Sample statistics: ``hmc_accept``, ``hmc_evaluations`` (of the density and its gradient),
-    ``hmc_step``, and ``selection_accept``, NaN without a selection. Model: damoulas2009; the
-    sampler is ours.
-
-    Examples
-    --------
-    >>> with model:
-    ...     pm.sample(step=[MarginalProbit()])
+    Statistics: ``hmc_accept``, ``hmc_evaluations`` (of the density and its gradient), ``hmc_step``,
+    and ``selection_accept``, NaN without a selection.
     """
 
     name = "marginal_probit"
     declarations = (MultinomialProbit,)
-    shown: ClassVar[Mapping[str, str]] = {
-        "hmc_accept": "Accepted",
-        "hmc_evaluations": "Evaluations",
-    }
     stats_dtypes_shapes: ClassVar[dict[str, Any]] = {
         "hmc_accept": (np.float64, []),
         "hmc_evaluations": (np.int64, []),

@@ -165,10 +165,7 @@ class _MutualStep(GibbsBlock):
 
 
 class MutualImputation(_MutualStep):
-    """I-step: redraws the missing blocks of the kernels given M.
-
-    The model's kernels are read at construction: make a new step after ``pm.set_data``.
-    """
+    """I-step: redraws the missing blocks of the kernels given M; see `MutualPosterior`."""
 
     name = "mutual_imputation"
     owns_M = False
@@ -193,15 +190,7 @@ class MutualImputation(_MutualStep):
 
 
 class MutualPosterior(_MutualStep):
-    """P-step: redraws M given the completed kernels.
-
-    The model's kernels are read at construction: make a new step after ``pm.set_data``.
-
-    Examples
-    --------
-    >>> with model:
-    ...     pm.sample(step=[MutualImputation(), MutualPosterior()])
-    """
+    """P-step: redraws M given the completed kernels, which are read at construction."""
 
     name = "mutual_posterior"
     owns_M = True

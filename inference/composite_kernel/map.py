@@ -45,8 +45,7 @@ from ...validation import Count, Positive
 from ..engine.engine import Run
 from ..engine.result import PointOutput
 from ..variational.ascent import multistart_ascent
-
-__all__ = ["find_composite_kernel_mode", "maximize_on_simplex"]
+from .vb_likelihoods import jaakkola_precision
 
 type Array = npt.NDArray[np.float64]
 
@@ -102,9 +101,7 @@ class _Logit:
 
     def quadratic(self, f: Array) -> tuple[Array, Array]:
         """W and l of Jaakkola's bound."""
-        # tanh(xi / 2) / (2 xi) is 1/4 to rounding below this xi.
-        xi = np.maximum(np.abs(f), 1e-8)
-        return np.tanh(xi / 2) / (2 * xi), self.labels - 0.5
+        return jaakkola_precision(np.abs(f)), self.labels - 0.5
 
     def values(self, f: Array) -> dict[str, Array]:
         """No parameters."""
@@ -115,8 +112,7 @@ class _Logit:
 class _State:
     """A point, its responses, and the share of the weights' step that is tried.
 
-    The objective is the log density with phi on its log scale; `gain` is the increase that the last
-    iteration expected, in nats.
+    `gain` is the increase, in nats, that the last iteration expected.
     """
 
     alpha: Array
@@ -211,6 +207,7 @@ def uneven_weights(
 
 
 def not_regression(model: CompositeKernelRegression) -> str | None:
+    """Why MAP does not apply to a model; None where it does."""
     if model.collapsed:
         return "it needs alpha, which a collapsed declaration integrates out"
     if model.several:
@@ -221,10 +218,9 @@ def not_regression(model: CompositeKernelRegression) -> str | None:
 
 
 def maximize_on_simplex(linear: Array, quadratic: Array, near: Array) -> Array:
-    """Maximise b'beta - beta'A beta / 2 over beta >= 0, sum beta = 1.
+    """Maximise b'beta - beta'A beta / 2 over beta >= 0, sum beta = 1; O(K^3).
 
-    A (K, K) may be singular, as redundant kernels make it: the primal-dual interior-point method
-    has proximal terms; about 10 to 20 iterations of O(K^3). `near` is a point of the simplex,
+    A (K, K) may be singular, as redundant kernels make it. `near` is a point of the simplex,
     returned if the solver finds no better one. Vanishing weights are exactly zero.
     """
     import piqp
@@ -265,8 +261,6 @@ def find_composite_kernel_mode(
 
     `MAP` explains the settings. `log_density` is that of the declared variables, without the sum of
     log phi; `climbs` have it. The attribute ``expected_gain`` is what another iteration would gain.
-    When interrupted: the output so far, unconverged. FloatingPointError when no start has a finite
-    density.
     """
     design = model.design
     if isinstance(model, CompositeKernelClassification):

@@ -146,8 +146,7 @@ def _expected_responses(
 ) -> tuple[NDArray, NDArray, NDArray]:
     """E[y | draw] (sample, obs), the sum of Var[y | draw] (obs,), and draws of y with a generator.
 
-    alpha is integrated out: the moments of girolami2005, section 4.3, at a draw of beta and gamma
-    instead of their means. Cost O(N M^2 + M^3) per draw.
+    alpha is integrated out at each draw of beta and gamma (section 4.3). O(N M^2 + M^3) per draw.
     """
     weights, phi, gamma = drawn["weights"], drawn["phi"], drawn["gamma"]
     trained, targets = model.design, model.target_values

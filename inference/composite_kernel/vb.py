@@ -33,55 +33,172 @@ classification it costs O(K N M^2 + M^3 + K^2 N M), without a copy of the kernel
 accelerated (`variational.ascent`).
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pymc as pm
 import xarray as xr
-from scipy.linalg import solve_triangular
-from scipy.stats import norm
 
 from ...models.combinations.sums import Binary, DirichletWeights, FixedWeights
 from ...models.composite_kernel import CompositeKernelClassification, CompositeKernelRegression
 from ...models.kernels.dask_stack import DaskStack
 from ...models.learned_scale import LearnedScale
+from ...numerics.kernel_products import KernelProducts
 from ...validation import Count, Positive, PositiveOrInf
 from ..engine.engine import Run
 from ..engine.result import VariationalOutput
 from ..variational.ascent import (
     FIRST_ROUND,
-    MultistartResult,
+    Coordinates,
     ascended,
     multistart_ascent,
 )
 from ..variational.concentration import check_prior
-from ..variational.factors import BinaryFactor, Gamma, why_not
-from ..variational.simplex import SimplexFactor, warn_of_imprecision
-from .vb_likelihoods import Bernoulli, Gaussian
-from .vb_updates import COORDINATES, Data, State, start, update
-
-__all__ = ["Approximation", "fit_composite_kernel", "path_of_scales"]
+from ..variational.factors import Gamma, as_dataset, regressors_bound, sample_regressors, why_not
+from ..variational.weights import Weights
+from .vb_likelihoods import (
+    Bernoulli,
+    Gaussian,
+    Regressors,
+    products_with_targets,
+    sums_of_dask,
+)
 
 type Array = npt.NDArray[np.float64]
 type CompositeKernelModel = CompositeKernelRegression | CompositeKernelClassification
 type Sample = Callable[[int, np.random.Generator], tuple[dict[str, Array], Array]]
-
 # Rules of combination whose weights have a factor here.
 RULES = FixedWeights, DirichletWeights, Binary
 
 
+@dataclass(frozen=True)
+class Data:
+    """Inputs of the updates.
+
+    `priors` are those of the precisions "phi", and of the concentrations "varphi" if they are
+    learned. `rule` is that of the learned weights; None if the weights are known. With `constant`,
+    a last matrix of the design always has weight 1, beside a selection.
+    """
+
+    likelihood: Gaussian | Bernoulli
+    priors: Mapping[str, Gamma]
+    rule: DirichletWeights | Binary | None
+    constant: bool = False
+
+
+@dataclass(frozen=True)
+class State:
+    """All factors after an iteration, and the bound.
+
+    `noise` are the rates of Q(gamma), or points xi in classification. `made_of` holds the inputs of
+    Q(alpha): noise, E[phi] and E[beta beta'].
+    """
+
+    alpha: Regressors
+    made_of: tuple[Array, Array, Array]
+    phi: Gamma
+    weights: Weights
+    noise: Array
+    objective: float
+
+
+def start(data: Data, n_functions: int, beta: Array) -> State:
+    """State before the first iteration: phi, gamma or xi 1, varphi by its prior."""
+    weights = Weights.start(data.rule, beta, data.priors.get("varphi"), data.constant)
+    noise, none, one = data.likelihood.start(), np.zeros(n_functions), np.ones(n_functions)
+    linear = np.zeros(len(weights.mean))
+    return State(
+        alpha=Regressors(none[None], none[None], 0.0, linear, weights.second),
+        made_of=(noise, one, weights.second),
+        phi=Gamma(1.0, one),
+        weights=weights,
+        noise=noise,
+        objective=-np.inf,
+    )
+
+
+def update(data: Data, state: State) -> State:
+    """One iteration: all factors of girolami2005, section 4.1, or 4.4, and the bound.
+
+    The factors have the corrections of the module's table.
+    """
+    state = _update_regressors(data, state)
+    state = _update_precisions(data, state)
+    state = _update_weights(data, state)
+    noise = data.likelihood.noise(state.alpha, state.weights.mean, state.weights.second)
+    state = replace(state, noise=noise)
+    return replace(state, objective=_bound(data, state))
+
+
+def _update_regressors(data: Data, state: State) -> State:
+    """Q(alpha), section 4.1."""
+    made_of = noise, phi, second = state.noise, state.phi.mean, state.weights.second
+    alpha = data.likelihood.regressors(noise, phi, state.weights.mean, second)
+    return replace(state, alpha=alpha, made_of=made_of)
+
+
+def _update_precisions(data: Data, state: State) -> State:
+    """Q(phi), section 4.1."""
+    prior, alpha = data.priors["phi"], state.alpha
+    squares = (alpha.mean**2 + alpha.var).sum(axis=0)
+    phi = Gamma(prior.shape + 0.5 * len(alpha.mean), prior.rate + 0.5 * squares)
+    return replace(state, phi=phi)
+
+
+def _update_weights(data: Data, state: State) -> State:
+    """Q(beta) and Q(varphi), section 4.1."""
+    if data.rule is None:
+        return state
+    terms = data.likelihood.weights_terms(state.alpha, state.noise)
+    weights = state.weights.updated(data.rule, data.priors.get("varphi"), *terms)
+    return replace(state, weights=weights)
+
+
+def _bound(data: Data, state: State) -> float:
+    """Bound on the log evidence, right after all factors have been updated."""
+    prior, alpha = data.priors["phi"], state.alpha
+    rates = np.asarray(state.phi.rate)
+    of_alpha = regressors_bound(
+        prior.shape, float(prior.rate), alpha.log_det, rates, len(alpha.mean)
+    )
+    of_data = data.likelihood.bound(alpha, state.noise, state.weights.mean)
+    return float(of_alpha + state.weights.gain + of_data)
+
+
+def _coordinates(state: State) -> Array:
+    logs = np.log(state.noise), np.log(state.phi.rate)
+    return np.concatenate([*logs, state.weights.coordinates])
+
+
+def _at_coordinates(state: State, values: Array) -> State:
+    sizes = [len(state.noise), np.size(state.phi.rate)]
+    noise, phi, weights = np.split(values, np.cumsum(sizes))
+    return replace(
+        state,
+        noise=np.exp(noise),
+        phi=replace(state.phi, rate=np.exp(phi)),
+        weights=state.weights.at(weights),
+    )
+
+
+# The noise, the rates of phi, and the means of weights and concentrations.
+COORDINATES = Coordinates(_coordinates, _at_coordinates)
+
+
 def unsupported(model: CompositeKernelRegression) -> str | None:
+    """Why VB does not apply to a model; None where it does."""
     if model.collapsed:
         return "it needs alpha in the declaration; declare it with collapsed=False"
     return other_weights(model)
 
 
 def other_weights(model: CompositeKernelModel) -> str | None:
+    """Why VB does not apply to a model; None where it does."""
     if isinstance(model.varsigma, LearnedScale):
         return "it cannot learn varsigma; give a number, which kz.select can choose"
     return why_not(model, RULES)
@@ -106,13 +223,16 @@ def _likelihoods(model: CompositeKernelModel) -> Sequence[Gaussian | Bernoulli]:
             return [Bernoulli.of_dask(model, source)]
         return [Bernoulli.of(model.design, model.label_codes)]
     prior, targets = Gamma(model.rho, model.varrho), model.target_values
-    shared_noise = model.shared != "weights" or not model.several
     if isinstance(source, DaskStack):
-        return [Gaussian.of_dask(model, source, prior, shared_noise)]
-    if not model.apart:
-        return [Gaussian.of(model.design, targets, prior, shared_noise)]
-    first = Gaussian.of(model.design, targets[:, 0], prior)
-    return [first, *(first.with_targets(model.design, column) for column in targets.T[1:])]
+        products, projections = sums_of_dask(source, model.functions, targets)
+    else:
+        products = KernelProducts.of(model.design)
+        projections = products_with_targets(model.design, np.atleast_2d(targets.T))
+    if model.apart:
+        each = zip(projections, targets.T, strict=True)
+        return [Gaussian.of(products, own[None], column, prior) for own, column in each]
+    shared_noise = model.shared != "weights" or not model.several
+    return [Gaussian.of(products, projections, targets, prior, shared_noise)]
 
 
 def fit_composite_kernel(
@@ -127,16 +247,13 @@ def fit_composite_kernel(
     """Fit Q by coordinate ascent from several starts; `VB` explains the settings.
 
     Parameters are those of the best start; ``beta_mean_of_start`` (start, kernel) holds the last
-    weights of every start. Outputs that share nothing have a best start each, and the bound is the
-    sum of theirs. When interrupted: the output so far, unconverged. Raises ValueError for priors
-    DirichletWeights(tau, nu) beyond the integrals over the concentrations, FloatingPointError when
-    no start has a finite bound, and LinAlgError when the kernels' scale makes a covariance
-    numerically singular.
+    weights of every start. Outputs that share nothing have a fit each. LinAlgError when the
+    kernels' scale makes a covariance numerically singular.
     """
     n_functions, n_kernels = len(model.coords["function"]), len(model.coords["kernel"])
     classes = isinstance(model, CompositeKernelClassification)
 
-    def ascend(data: Data) -> _Ascended:
+    def ascend(data: Data) -> VariationalOutput:
         result = multistart_ascent(
             [partial(start, data, n_functions)],
             partial(update, data),
@@ -150,26 +267,22 @@ def fit_composite_kernel(
             first_round=FIRST_ROUND["classification" if classes else "regression"],
             coordinates=COORDINATES,
         )
-        if isinstance(result.state.beta, SimplexFactor):
-            warn_of_imprecision(result.state.beta)
+        result.state.weights.warn_of_imprecision()
         approximation = Approximation(data, result.state, model.several and not model.apart)
         parameters = approximation.parameters(model)
         if model.learned:
-            ends = np.array([state.beta_mean[:n_kernels] for state in result.states])
+            ends = np.array([state.weights.mean[:n_kernels] for state in result.states])
             parameters["beta_mean_of_start"] = (("start", "kernel"), ends)
-        return _Ascended(result, parameters, approximation.sample)
+        return VariationalOutput(
+            elbo=result.histories,
+            best=result.best,
+            converged=result.converged,
+            parameters=parameters,
+            sample=approximation.sample,
+        )
 
     fits = [ascend(data) for data in _inputs(model)]
-    if model.apart:
-        return _joined(fits, model)
-    (fit,) = fits
-    return VariationalOutput(
-        elbo=fit.result.histories,
-        best=fit.result.best,
-        converged=fit.result.converged,
-        parameters=fit.parameters,
-        sample=fit.sample,
-    )
+    return _joined(fits, model) if model.apart else fits[0]
 
 
 def path_of_scales(model: CompositeKernelModel, scales: Sequence[float]) -> Iterator[Sample]:
@@ -187,17 +300,9 @@ def path_of_scales(model: CompositeKernelModel, scales: Sequence[float]) -> Iter
         yield Approximation(data, state, model.several).sample
 
 
-class _Ascended(NamedTuple):
-    """Result of one fit, the parameters of its Q, and draws from it."""
-
-    result: MultistartResult[State]
-    parameters: xr.Dataset
-    sample: Sample
-
-
-def _joined(fits: Sequence[_Ascended], model: pm.Model) -> VariationalOutput:
+def _joined(fits: Sequence[VariationalOutput], model: pm.Model) -> VariationalOutput:
     """One output of independent fits, one per output of the regression."""
-    best = [fit.result.histories[fit.result.best] for fit in fits]
+    best = [fit.elbo[fit.best] for fit in fits]
     longest = max(map(len, best))
     bound = np.sum([np.pad(each, (0, longest - len(each)), mode="edge") for each in best], axis=0)
     outputs = pd.Index(list(model.coords["output"]), name="output")
@@ -210,7 +315,7 @@ def _joined(fits: Sequence[_Ascended], model: pm.Model) -> VariationalOutput:
     return VariationalOutput(
         elbo=[bound],
         best=0,
-        converged=all(fit.result.converged for fit in fits),
+        converged=all(fit.converged for fit in fits),
         parameters=xr.concat([fit.parameters for fit in fits], outputs),
         sample=sample,
     )
@@ -234,29 +339,16 @@ class Approximation:
     def parameters(self, model: pm.Model) -> xr.Dataset:
         """Parameters of Q."""
         state = self.state
-        function, kernel = ("function",), ("kernel",)
+        function = ("function",)
         of_alpha = ("output", "function") if self.several else function
         variables: dict[str, Any] = {
             "alpha_mean": (of_alpha, self._by_output(state.alpha.mean)),
             "alpha_sd": (of_alpha, self._by_output(np.sqrt(state.alpha.var))),
             "phi_shape": ((), state.phi.shape),
             "phi_rate": (function, np.asarray(state.phi.rate)),
-            **state.noise.parameters,
+            **self.data.likelihood.parameters(state.noise),
         }
-        if state.beta is not None:
-            beta = state.beta
-            variables |= {"beta_mean": (kernel, beta.mean), "beta_sd": (kernel, beta.sd)}
-            if not isinstance(beta, BinaryFactor):
-                variables |= {
-                    "beta_mean_log": (kernel, beta.mean_log),
-                    "beta_ess": ((), beta.ess),
-                }
-        if state.varphi is not None:
-            varphi = state.varphi
-            variables |= {"varphi_mean": (kernel, varphi.mean), "varphi_sd": (kernel, varphi.sd)}
-        dims = {dim for variable in variables.values() for dim in variable[0]}
-        coords = {dim: list(model.coords[dim]) for dim in sorted(dims)}
-        return xr.Dataset(variables, coords=coords)
+        return as_dataset(variables | state.weights.parameters("varphi"), model)
 
     def sample(self, draws: int, rng: np.random.Generator) -> tuple[dict[str, Array], Array]:
         """Independent draws of all variables, and log Q.
@@ -266,19 +358,17 @@ class Approximation:
         state = self.state
         out: dict[str, Array] = {}
         log_q = np.zeros(draws)
-        for name, gamma in {**state.noise.factors, "phi": state.phi}.items():
+        for name, gamma in (self.data.likelihood.factors(state.noise) | {"phi": state.phi}).items():
             out[name], log_density = gamma.sample(draws, rng)
             log_q += log_density
-        for name, weights in (("varphi", state.varphi), ("beta", state.beta)):
-            if weights is not None:
-                out[name] = weights.sample(draws, rng)
-                log_q += weights.log_density(out[name])
+        of_weights, log_density = state.weights.sample("varphi", draws, rng)
+        out |= of_weights
+        log_q += log_density
         alpha: list[Array] = []
         for n_outputs, factor, pivots in self.data.likelihood.precisions(*state.made_of):
             for mean in state.alpha.mean[len(alpha) : len(alpha) + n_outputs]:
-                noise = rng.normal(size=(len(mean), draws))
-                spread = solve_triangular(factor, noise, lower=True, trans="T")
-                alpha.append(mean + spread.T)
-                log_q += np.log(pivots).sum() + norm.logpdf(noise).sum(axis=0)
+                values, log_density = sample_regressors(mean, factor, pivots, draws, rng)
+                alpha.append(values)
+                log_q += log_density
         out["alpha"] = np.stack(alpha, axis=1) if self.several else alpha[0]
         return out, log_q

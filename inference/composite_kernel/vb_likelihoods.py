@@ -5,13 +5,13 @@ t; classification, by Jaakkola's bound at xi, w = 2 lambda(xi) and l = t - 1/2 (
 and notation as in `vb`.
 
 Regression forms its sums over the objects once. In classification an iteration passes twice over
-blocks of objects. For kernels in a Dask array, the square roots of the weights (N,) go to the
-chunks, a matrix (M, M) comes from one of them, and moments (pairs of kernels, N) come from all.
+blocks of objects, or chunks of a Dask array: the square roots of the weights (N,) go to the blocks,
+a matrix (M, M) comes from one of them, and moments (pairs of kernels, N) come from all.
 """
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -22,37 +22,26 @@ from scipy.special import log_expit
 from ...models.composite_kernel import (
     Basis,
     CompositeKernelClassification,
-    CompositeKernelRegression,
 )
 from ...models.kernels.dask_stack import DaskStack
 from ...numerics.kernel_products import KernelProducts
-from ...numerics.threads import blocks_of, in_blocks
-from ..variational.factors import Gamma, precision_factor
-
-__all__ = ["Bernoulli", "Gaussian", "NoisePrecision", "Regressors", "Tangents"]
+from ...numerics.threads import blocks_of
+from ..variational.factors import Gamma, Variables, precision_factor
+from ..variational.passes import InMemory
 
 type Array = npt.NDArray[np.float64]
-#: Dims and values of variables by name.
-type Variables = Mapping[str, tuple[tuple[str, ...], Array | float]]
 
 # Below this xi, tanh(xi / 2) / (2 xi) is 1/4 to all digits.
 LEAST_XI = 1e-8
 
 
 class Regressors(NamedTuple):
-    """The factor Q(alpha), and moments of f that later steps need.
+    """The factor Q(alpha) of P outputs, and moments of f_k = K_k alpha that later steps need.
 
-    Attributes
-    ----------
-    mean, var : array (P, M)
-        For P outputs.
-    log_det : float
-        Log determinant of the covariance, summed over the outputs.
-    linear : array (G, K) or (K,)
-        Sum over the objects of E[f_k] times t, or t - 1/2; f_k = K_k alpha. In regression, summed
-        over the outputs of each of G noise precisions.
-    second : array (G, K, K) or (pairs of kernels, N)
-        E[f_i f_j], summed over the objects, and outputs as above, or by object.
+    `mean` and `var` are (P, M); `log_det` is the log determinant of the covariance, summed over the
+    outputs. `linear` (G, K) or (K,) has the sums over the objects of E[f_k] times t, or t - 1/2,
+    and `second` E[f_i f_j]: (G, K, K) summed over the objects and the outputs of each of G noise
+    precisions, or (pairs of kernels, N).
     """
 
     mean: Array
@@ -62,65 +51,10 @@ class Regressors(NamedTuple):
     second: Array
 
 
-@dataclass(frozen=True)
-class NoisePrecision:
-    """Q(gamma), of one variable or of one per output."""
-
-    gamma: Gamma
-
-    @property
-    def factors(self) -> Mapping[str, Gamma]:
-        """Factors of random variables by name."""
-        return {"gamma": self.gamma}
-
-    @property
-    def parameters(self) -> Variables:
-        """Its shape and rate."""
-        dims = ("output",) * np.ndim(self.gamma.rate)
-        return {"gamma_shape": ((), self.gamma.shape), "gamma_rate": (dims, self.gamma.rate)}
-
-    @property
-    def coordinates(self) -> Array:
-        """Logarithms (n,) of the rates, on which the other factors depend."""
-        return np.log(np.atleast_1d(self.gamma.rate))
-
-    def at(self, coordinates: Array) -> Self:
-        """Return the factor with other rates."""
-        rate = np.exp(coordinates)
-        same_form = rate if np.ndim(self.gamma.rate) else float(rate[0])
-        return replace(self, gamma=replace(self.gamma, rate=same_form))
-
-
-@dataclass(frozen=True)
-class Tangents:
-    """Points xi (N,) where Jaakkola's bound touches the likelihood; like `NoisePrecision`."""
-
-    xi: Array
-
-    @property
-    def weight(self) -> Array:
-        """2 lambda(xi) = tanh(xi / 2) / (2 xi)."""
-        xi = np.maximum(self.xi, LEAST_XI)
-        return np.tanh(0.5 * xi) / (2 * xi)
-
-    @property
-    def factors(self) -> Mapping[str, Gamma]:
-        """Empty: xi is not random."""
-        return {}
-
-    @property
-    def parameters(self) -> Variables:
-        """The points."""
-        return {"xi": (("obs",), self.xi)}
-
-    @property
-    def coordinates(self) -> Array:
-        """Logarithms of the points."""
-        return np.log(np.maximum(self.xi, LEAST_XI))
-
-    def at(self, coordinates: Array) -> Self:
-        """Return other points."""
-        return replace(self, xi=np.exp(coordinates))
+def jaakkola_precision(xi: Array) -> Array:
+    """2 lambda(xi) = tanh(xi / 2) / (2 xi) of Jaakkola's bound of the logit."""
+    xi = np.maximum(xi, LEAST_XI)
+    return np.tanh(0.5 * xi) / (2 * xi)
 
 
 @dataclass(frozen=True)
@@ -128,9 +62,9 @@ class Gaussian:
     """t_n ~ N(f_n, 1 / gamma): girolami2005, section 4.1, for each of P outputs.
 
     `projections` (P, K, M) are the targets' products with the kernels, `squares` (P,) those with
-    themselves, and `prior` is that of gamma. `outputs` has the number of outputs of each noise
-    precision; with `own_noise` it is one, and Q(gamma) has one variable per output. An iteration
-    costs a Cholesky inverse of order M and O(K^2 M^2) for each noise precision, and
+    themselves. `outputs` has the number of outputs of each of G noise precisions; with `own_noise`
+    it is one, and Q(gamma) has one variable per output. Its rates (G,) are the `noise`. An
+    iteration costs a Cholesky inverse of order M and O(K^2 M^2) for each noise precision, and
     O(P (K M + M^2)).
     """
 
@@ -143,48 +77,20 @@ class Gaussian:
     prior: Gamma
 
     @classmethod
-    def of(cls, design: Array, targets: Array, prior: Gamma, shared_noise: bool = True) -> Self:
-        """Form the products of the kernels (K, N, M); O(K^2 N M^2).
-
-        Targets are (N,), or (N, P) with one noise precision for all outputs or for each.
-        """
-        projections = _projections(design, np.atleast_2d(targets.T))
-        return cls._of_sums(KernelProducts.of(design), projections, targets, prior, shared_noise)
-
-    @classmethod
-    def of_dask(
-        cls, model: CompositeKernelRegression, stack: DaskStack, prior: Gamma, shared_noise: bool
-    ) -> Self:
-        """Form the sums in one pass over the chunks; O(K^2 N M^2)."""
-        targets = model.target_values
-        columns = targets.reshape(len(targets), -1)
-        products, projections = stack.total(
-            _sums_of_chunk, model.functions, by_object=[stack.parts(columns)]
-        )
-        pairs = np.triu_indices(projections.shape[1])
-        return cls._of_sums(
-            KernelProducts(pairs, products), projections, targets, prior, shared_noise
-        )
-
-    @classmethod
-    def _of_sums(
+    def of(
         cls,
         products: KernelProducts,
         projections: Array,
         targets: Array,
         prior: Gamma,
-        shared_noise: bool,
+        shared_noise: bool = True,
     ) -> Self:
+        """Targets are (N,), or (N, P) with one noise precision for all outputs or for each."""
         columns = np.atleast_2d(targets.T)
         n_outputs, n_obs = columns.shape
         squares = np.einsum("pn,pn->p", columns, columns)
         outputs = (n_outputs,) if shared_noise else (1,) * n_outputs
         return cls(products, projections, squares, n_obs, outputs, not shared_noise, prior)
-
-    def with_targets(self, design: Array, targets: Array) -> Self:
-        """Return the likelihood of other targets (N,) with the same products of the kernels."""
-        projections = _projections(design, np.atleast_2d(targets))
-        return replace(self, projections=projections, squares=np.atleast_1d(targets @ targets))
 
     @property
     def _groups(self) -> list[slice]:
@@ -192,30 +98,42 @@ class Gaussian:
         ends = np.cumsum(self.outputs)
         return [slice(end - n, end) for n, end in zip(self.outputs, ends, strict=True)]
 
-    def _noise(self, shape: float, rates: Array) -> NoisePrecision:
-        return NoisePrecision(Gamma(shape, rates if self.own_noise else float(rates[0])))
+    @property
+    def _shape(self) -> float:
+        """Shape of Q(gamma), section 4.1."""
+        return self.prior.shape + 0.5 * self.n_obs * self.outputs[0]
 
-    def start(self) -> NoisePrecision:
-        """Noise before the first iteration."""
-        return self._noise(1.0, np.ones(len(self.outputs)))
+    def start(self) -> Array:
+        """Noise before the first iteration: E[gamma] = 1."""
+        return np.full(len(self.outputs), self._shape)
+
+    def factors(self, noise: Array) -> dict[str, Gamma]:
+        """Factors of random variables by name."""
+        return {"gamma": Gamma(self._shape, noise if self.own_noise else float(noise[0]))}
+
+    def parameters(self, noise: Array) -> Variables:
+        """Shape and rate of Q(gamma)."""
+        rate = self.factors(noise)["gamma"].rate
+        dims = ("output",) * np.ndim(rate)
+        return {"gamma_shape": ((), self._shape), "gamma_rate": (dims, rate)}
 
     def precisions(
-        self, noise: NoisePrecision, phi: Array, beta_second: Array
+        self, noise: Array, phi: Array, beta_second: Array
     ) -> Iterator[tuple[int, Array, Array]]:
         """Lower Cholesky factors of the precisions of Q(alpha), and their diagonals.
 
         The number says of how many outputs, one after the other, the precision is.
         """
-        for n_outputs, gamma in zip(self.outputs, np.atleast_1d(noise.gamma.mean), strict=True):
+        for n_outputs, gamma in zip(self.outputs, self._shape / noise, strict=True):
             yield n_outputs, *precision_factor(self.products.gram(gamma * beta_second), phi)
 
     def regressors(
-        self, noise: NoisePrecision, phi: Array, beta_mean: Array, beta_second: Array
+        self, noise: Array, phi: Array, beta_mean: Array, beta_second: Array
     ) -> Regressors:
         """Q(alpha)."""
         means, variances, log_det, seconds = [], [], 0.0, []
         targets = beta_mean @ self.projections
-        gammas = np.atleast_1d(noise.gamma.mean)
+        gammas = self._shape / noise
         factors = self.precisions(noise, phi, beta_second)
         for gamma, group, (n_outputs, factor, pivots) in zip(
             gammas, self._groups, factors, strict=True
@@ -237,72 +155,26 @@ class Gaussian:
         linear = np.stack([linear[group].sum(axis=0) for group in self._groups])
         return Regressors(mean, np.stack(variances), log_det, linear, np.stack(seconds))
 
-    def weights_terms(self, alpha: Regressors, noise: NoisePrecision) -> tuple[Array, Array]:
+    def weights_terms(self, alpha: Regressors, noise: Array) -> tuple[Array, Array]:
         """Terms b (K,) and A (K, K) of log Q(beta) = b'beta - beta'A beta / 2 + ..."""
-        gamma = np.atleast_1d(noise.gamma.mean)
+        gamma = self._shape / noise
         linear = (gamma[:, None] * alpha.linear).sum(axis=0)
         return linear, (gamma[:, None, None] * alpha.second).sum(axis=0)
 
-    def noise(self, alpha: Regressors, beta_mean: Array, beta_second: Array) -> NoisePrecision:
-        """Q(gamma), section 4.1."""
-        squares = np.array(
-            [
-                self.squares[group].sum() - 2 * beta_mean @ linear + np.sum(beta_second * second)
-                for group, linear, second in zip(
-                    self._groups, alpha.linear, alpha.second, strict=True
-                )
-            ]
-        )
-        numbers = self.n_obs * self.outputs[0]
-        return self._noise(self.prior.shape + 0.5 * numbers, self.prior.rate + 0.5 * squares)
+    def noise(self, alpha: Regressors, beta_mean: Array, beta_second: Array) -> Array:
+        """Rates of Q(gamma), section 4.1."""
+        groups = zip(self._groups, alpha.linear, alpha.second, strict=True)
+        squares = [
+            self.squares[group].sum() - 2 * beta_mean @ linear + np.sum(beta_second * second)
+            for group, linear, second in groups
+        ]
+        return self.prior.rate + 0.5 * np.array(squares)
 
-    def bound(self, alpha: Regressors, noise: NoisePrecision, beta_mean: Array) -> float:
+    def bound(self, alpha: Regressors, noise: Array, beta_mean: Array) -> float:
         """Terms of the bound with t or the noise, which was updated last."""
-        normaliser = len(self.outputs) * self.prior.log_constant - noise.gamma.log_constant
+        gamma = self.factors(noise)["gamma"]
+        normaliser = len(self.outputs) * self.prior.log_constant - gamma.log_constant
         return normaliser - 0.5 * self.n_obs * len(self.squares) * np.log(2 * np.pi)
-
-
-@dataclass(frozen=True)
-class KernelsInMemory:
-    """Passes over blocks of a design (K, N, M), in threads."""
-
-    design: Array
-
-    def gram(self, root: Array, scale: Array) -> Array:
-        """Sum `_weighted_gram` over all objects, whose scales are (N,)."""
-
-        def product(objects: slice) -> Array:
-            return _weighted_gram(self.design[:, objects], root, scale[objects])
-
-        return functools.reduce(np.add, in_blocks(product, len(scale)))
-
-    def moments(self, root: Array, mean: Array) -> Array:
-        """`_second_moments` (pairs of kernels, N) of all objects."""
-
-        def moments(objects: slice) -> Array:
-            return _second_moments(self.design[:, objects], root, mean)
-
-        return np.concatenate(list(in_blocks(moments, self.design.shape[1])), axis=1)
-
-
-@dataclass(frozen=True)
-class KernelsOfDask:
-    """Passes over chunks, as `KernelsInMemory`; matrices (K, N, M) are made of each when read."""
-
-    stack: DaskStack
-    functions: Basis
-
-    def gram(self, root: Array, scale: Array) -> Array:
-        """Sum `_weighted_gram` over all objects, whose scales are (N,)."""
-        parts = self.stack.parts(scale)
-        (gram,) = self.stack.total(_gram_of_chunk, self.functions, root, by_object=[parts])
-        # The order in memory that BLAS returned and LAPACK needs, whatever the sums made of it.
-        return np.asfortranarray(gram)
-
-    def moments(self, root: Array, mean: Array) -> Array:
-        """`_second_moments` (pairs of kernels, N) of all objects."""
-        moments = self.stack.each(_moments_of_chunk, self.functions, root, mean)
-        return np.concatenate(moments, axis=1)
 
 
 @dataclass(frozen=True)
@@ -312,17 +184,20 @@ class Bernoulli:
     With B = E[beta beta'] = L L' and a precision of alpha C C', an iteration passes twice over
     blocks of the objects, in threads: for a symmetric product of the rows sqrt(w_n) L'k_n, and,
     after a Cholesky factorisation, for triangular products C^-1 k_kn, whose inner products are the
-    covariances of f_k: O(K N M^2 + M^3 + K^2 N M), and the memory of a block per thread.
+    covariances of f_k: O(K N M^2 + M^3 + K^2 N M), and the memory of a block per thread. Matrices
+    (K, n, M) of a Dask array are made by `functions` when a chunk is read. The `noise` are the
+    points xi (N,) where the bound touches the likelihood.
     """
 
-    kernels: KernelsInMemory | KernelsOfDask
+    kernels: InMemory | DaskStack
+    functions: Basis | None
     projections: Array
     n_obs: int
 
     @classmethod
     def of(cls, design: Array, labels: npt.NDArray[np.intp]) -> Self:
         """Keep the kernels (K, N, M); labels are 0 and 1."""
-        return cls(KernelsInMemory(design), (labels - 0.5) @ design, len(labels))
+        return cls(InMemory(design), None, (labels - 0.5) @ design, len(labels))
 
     @classmethod
     def of_dask(cls, model: CompositeKernelClassification, stack: DaskStack) -> Self:
@@ -331,23 +206,33 @@ class Bernoulli:
         (products,) = stack.total(
             _projections_of_chunk, model.functions, by_object=[stack.parts(signs)]
         )
-        return cls(KernelsOfDask(stack, model.functions), products, len(signs))
+        return cls(stack, model.functions, products, len(signs))
 
-    def start(self) -> Tangents:
+    def start(self) -> Array:
         """Points before the first iteration."""
-        return Tangents(np.ones(self.n_obs))
+        return np.ones(self.n_obs)
+
+    def factors(self, noise: Array) -> dict[str, Gamma]:
+        """Empty: xi is not random."""
+        return {}
+
+    def parameters(self, noise: Array) -> Variables:
+        """Name the points."""
+        return {"xi": (("obs",), noise)}
 
     def precisions(
-        self, noise: Tangents, phi: Array, beta_second: Array
+        self, noise: Array, phi: Array, beta_second: Array
     ) -> Iterator[tuple[int, Array, Array]]:
         """Yield the number 1, the lower Cholesky factor of the precision, and its diagonal."""
         size, vectors = np.linalg.eigh(beta_second)
         root = (vectors * np.sqrt(np.maximum(size, 0))).T
-        gram = self.kernels.gram(root, np.sqrt(noise.weight))
-        yield 1, *precision_factor(gram.T, phi)
+        scale = self.kernels.parts(np.sqrt(jaakkola_precision(noise)))
+        (gram,) = self.kernels.total(_gram_of_chunk, self.functions, root, by_object=[scale])
+        # BLAS returned Fortran order, which LAPACK needs, whatever the sums made of it.
+        yield 1, *precision_factor(np.asfortranarray(gram).T, phi)
 
     def regressors(
-        self, noise: Tangents, phi: Array, beta_mean: Array, beta_second: Array
+        self, noise: Array, phi: Array, beta_mean: Array, beta_second: Array
     ) -> Regressors:
         """Q(alpha)."""
         ((_, factor, pivots),) = self.precisions(noise, phi, beta_second)
@@ -356,32 +241,34 @@ class Bernoulli:
         mean = beta_mean @ self.projections
         for transposed in (False, True):
             mean = blas.dtrmv(root, mean, lower=True, trans=transposed)
-        second = self.kernels.moments(root, mean)
+        moments = self.kernels.each(_moments_of_chunk, self.functions, root, mean)
         # BLAS left zeros above the diagonal.
         var = np.einsum("ij,ij->j", root, root)
-        return Regressors(mean[None], var[None], log_det, self.projections @ mean, second)
+        return Regressors(
+            mean[None], var[None], log_det, self.projections @ mean, np.hstack(moments)
+        )
 
-    def weights_terms(self, alpha: Regressors, noise: Tangents) -> tuple[Array, Array]:
+    def weights_terms(self, alpha: Regressors, noise: Array) -> tuple[Array, Array]:
         """Terms b (K,) and A (K, K) of log Q(beta) = b'beta - beta'A beta / 2 + ..."""
         pairs = np.triu_indices(len(alpha.linear))
         curvature = np.empty((len(alpha.linear), len(alpha.linear)))
-        curvature[pairs] = alpha.second @ noise.weight
+        curvature[pairs] = alpha.second @ jaakkola_precision(noise)
         curvature[pairs[::-1]] = curvature[pairs]
         return alpha.linear, curvature
 
-    def noise(self, alpha: Regressors, beta_mean: Array, beta_second: Array) -> Tangents:
+    def noise(self, alpha: Regressors, beta_mean: Array, beta_second: Array) -> Array:
         """Points xi of the highest bound, section 4.4."""
         first, other = np.triu_indices(len(alpha.linear))
         coefficients = np.where(first == other, 1.0, 2.0) * beta_second[first, other]
-        return Tangents(np.sqrt(np.maximum(coefficients @ alpha.second, 0)))
+        return np.maximum(np.sqrt(np.maximum(coefficients @ alpha.second, 0)), LEAST_XI)
 
-    def bound(self, alpha: Regressors, noise: Tangents, beta_mean: Array) -> float:
+    def bound(self, alpha: Regressors, noise: Array, beta_mean: Array) -> float:
         """Terms of the bound with t or the points, which were updated last."""
-        touch = log_expit(noise.xi) - 0.5 * noise.xi
+        touch = log_expit(noise) - 0.5 * noise
         return float(touch.sum() + beta_mean @ alpha.linear)
 
 
-def _projections(design: Array, columns: Array) -> Array:
+def products_with_targets(design: Array, columns: Array) -> Array:
     """Products (P, K, M) of targets (P, N) with the kernels (K, N, M)."""
     return np.stack([column @ design for column in np.ascontiguousarray(columns)])
 
@@ -409,22 +296,34 @@ def _second_moments(rows: Array, root: Array, mean: Array) -> Array:
 
 
 def _parts[T](
-    chunk: npt.NDArray[np.floating], functions: Basis, of_rows: Callable[[Array, slice], T]
+    chunk: npt.NDArray[np.floating], functions: Basis | None, of_rows: Callable[[Array, slice], T]
 ) -> Iterator[T]:
     """Values of a function on the matrices (K, n, M) of a few objects at a time."""
     for objects in blocks_of(chunk.shape[1]):
-        yield of_rows(functions(np.asarray(chunk[:, objects], dtype=float)), objects)
+        rows = np.asarray(chunk[:, objects], dtype=float)
+        yield of_rows(functions(rows) if functions else rows, objects)
 
 
 def _total(arrays: Iterable[Array]) -> Array:
     return functools.reduce(np.add, arrays)
 
 
+def sums_of_dask(
+    stack: DaskStack, functions: Basis, targets: Array
+) -> tuple[KernelProducts, Array]:
+    """Products of the kernels with each other, and with the targets, in one pass; O(K^2 N M^2)."""
+    columns = stack.parts(targets.reshape(len(targets), -1))
+    products, projections = stack.total(_sums_of_chunk, functions, by_object=[columns])
+    return KernelProducts(np.triu_indices(projections.shape[1]), products), projections
+
+
 def _sums_of_chunk(
     chunk: npt.NDArray[np.floating], targets: Array, functions: Basis
 ) -> tuple[Array, Array]:
     products = _parts(chunk, functions, lambda rows, _: KernelProducts.of(rows).products)
-    projections = _parts(chunk, functions, lambda rows, s: _projections(rows, targets[s].T))
+    projections = _parts(
+        chunk, functions, lambda rows, s: products_with_targets(rows, targets[s].T)
+    )
     return _total(products), _total(projections)
 
 
@@ -435,13 +334,13 @@ def _projections_of_chunk(
 
 
 def _gram_of_chunk(
-    chunk: npt.NDArray[np.floating], scale: Array, functions: Basis, root: Array
+    chunk: npt.NDArray[np.floating], scale: Array, functions: Basis | None, root: Array
 ) -> tuple[Array]:
     return (_total(_parts(chunk, functions, lambda rows, s: _weighted_gram(rows, root, scale[s]))),)
 
 
 def _moments_of_chunk(
-    chunk: npt.NDArray[np.floating], functions: Basis, root: Array, mean: Array
+    chunk: npt.NDArray[np.floating], functions: Basis | None, root: Array, mean: Array
 ) -> Array:
     moments = _parts(chunk, functions, lambda rows, _: _second_moments(rows, root, mean))
     return np.concatenate(list(moments), axis=1)

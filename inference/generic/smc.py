@@ -28,11 +28,10 @@ def _prior_population(
 ) -> dict[str, np.ndarray]:
     """Draws (draw, ...) from the free variables' prior given the data, unconstrained.
 
-    A variable that depends on an observed variable is drawn given the observed value, in agreement
-    with the prior density that `pm.sample_smc` tempers; PyMC's own starting population simulates
-    the observation. Draws without finite coordinates (a Dirichlet weight that underflows to zero)
-    are left out; in PyMC's own population they turn all weights into NaN. Draws with likelihood
-    zero stay, because the evidence is the mean over the prior.
+    A variable that depends on an observed one is drawn given the observed value, in agreement with
+    the prior density that `pm.sample_smc` tempers. Draws without finite coordinates (a Dirichlet
+    weight that underflows) are left out: in PyMC's own population they turn all weights into NaN.
+    Draws with likelihood zero stay, because the evidence is the mean over the prior.
     """
     drawn = {
         model.rvs_to_values[rv].name: rv

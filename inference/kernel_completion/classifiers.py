@@ -33,8 +33,6 @@ from ...validation import (
     check_unmasked,
 )
 
-__all__ = ["KernelClassifier", "KernelNearestMean", "KernelNearestNeighbour"]
-
 
 class KernelClassifier(ClassifierMixin, BaseEstimator):
     """Input validation and labels; a subclass learns from a kernel and scores the classes."""
@@ -102,9 +100,8 @@ class KernelNearestMean(KernelClassifier):
     """Nearest class mean in feature space (KNM, KNMC).
 
     The squared distance of object x to the mean of class c with members j, minus k(x, x), is
-    ``mean_jl K11[j, l] - 2 mean_j K21[x, j]`` (eq 15 of the mixture model). It is linear in K21, so
-    that the scores of a mean kernel are the mean of the scores. `fit` costs O(n1^2), prediction
-    O(n2 n1 C).
+    ``mean_jl K11[j, l] - 2 mean_j K21[x, j]`` (eq 15 of the mixture model): linear in K21, so that
+    the scores of a mean kernel are the mean of the scores. O(n1^2), and O(n2 n1 C) for predictions.
     """
 
     @override

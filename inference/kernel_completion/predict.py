@@ -12,8 +12,6 @@ from ...models.wishart_completion import WishartCompletion
 from ...models.wishart_kernel_mixture import WishartKernelMixture
 from ...validation import argument_error, check_labels, check_name
 
-__all__ = ["completed_labels"]
-
 OWNER = "predict"
 
 type Completion = WishartCompletion | DiagonalWishartCompletion | WishartKernelMixture

@@ -25,15 +25,13 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 from scipy.linalg import lapack
-from scipy.optimize import OptimizeResult, brentq, minimize
+from scipy.optimize import brentq, minimize
 from scipy.special import log_softmax, softmax
 
 from ...models.completion.input import PartitionedStack
 from ...models.completion.moment_matching import check_component_degrees
 from ...models.kernels.labels import aligned
 from ...validation import Count, argument_error, check_arguments, check_labels
-
-__all__ = ["OBJECTIVES", "LearnedWeights", "learn_weights", "leave_one_out_rows"]
 
 type Array = npt.NDArray[np.float64]
 type Objective = Literal["leave-one-out log score", "alignment"]
@@ -57,22 +55,14 @@ class LearnedWeights:
     ----------
     alpha : DataArray (kernel,)
         Positive weights that add up to 1. The smallest share in the trace is about 1e-7.
-    objective : str
     value : float
         Value of the objective at alpha. Larger is better for every objective.
-    trajectory : ndarray (iteration,)
-        Values along the search that gave alpha, its start first.
-    ends : ndarray (start,)
-        Final values of all searches, which differ if there are several optima.
     converged : bool
-        Whether the search that gave alpha ended before the largest number of iterations.
+        Whether the best search ended before the largest number of iterations.
     """
 
     alpha: xr.DataArray
-    objective: Objective
     value: float
-    trajectory: Array
-    ends: Array
     converged: bool
 
 
@@ -144,18 +134,11 @@ def learn_weights(
     equal_weights = np.clip(np.log(traces) - np.log(traces).mean(), -REACH, REACH)
     starts = [np.zeros(len(traces)), equal_weights, *favouring]
     searches = [_search(evaluate, start, max_iterations) for start in starts]
-    ends = np.array([search.trajectory[-1] for search in searches])
-    best = searches[int(ends.argmax())]
-    return LearnedWeights(
-        alpha=xr.DataArray(
-            evaluate.weights(best.x), dims="kernel", coords={"kernel": stack.names}, name="alpha"
-        ),
-        objective=objective,
-        value=float(ends.max()),
-        trajectory=np.array(best.trajectory),
-        ends=ends,
-        converged=bool(best.success),
+    value, u, converged = max(searches, key=lambda search: search[0])
+    alpha = xr.DataArray(
+        evaluate.weights(u), dims="kernel", coords={"kernel": stack.names}, name="alpha"
     )
+    return LearnedWeights(alpha, value, converged)
 
 
 class _InShares(NamedTuple):
@@ -177,19 +160,14 @@ class _InShares(NamedTuple):
         return value, alpha * (gradient - alpha @ gradient)
 
 
-def _search(evaluate: _InShares, start: Array, max_iterations: int) -> OptimizeResult:
-    """Maximise from `start`; the field `trajectory` of SciPy's result holds the values."""
-    first, _ = evaluate(start)
-    trajectory = [first]
+def _search(evaluate: _InShares, start: Array, max_iterations: int) -> tuple[float, Array, bool]:
+    """Maximise from `start`: the value, where it is, and whether the search converged."""
     # L-BFGS-B stops by the absolute size of the gradient.
-    scale = abs(first) or 1.0
+    scale = abs(evaluate(start)[0]) or 1.0
 
     def descend(u: Array) -> tuple[float, Array]:
         value, gradient = evaluate(u)
         return -value / scale, -gradient / scale
-
-    def record(intermediate_result: OptimizeResult) -> None:
-        trajectory.append(-scale * intermediate_result.fun)
 
     result = minimize(
         descend,
@@ -197,25 +175,21 @@ def _search(evaluate: _InShares, start: Array, max_iterations: int) -> OptimizeR
         jac=True,
         method="L-BFGS-B",
         bounds=[(-REACH, REACH)] * len(start),
-        callback=record,
         options={"maxiter": max_iterations},
     )
-    result.trajectory = trajectory
-    return result
+    return -scale * float(result.fun), result.x, bool(result.success)
 
 
 def leave_one_out_rows(theta11: Array, K11: Array) -> Array:
-    r"""Predict each training object's row of K11 from the other training objects.
+    r"""Rows of K11, each predicted from the other training objects; NaN on the diagonal. O(n1^3).
 
-    The posterior mean of K21 with object i alone as the test object,
+    The posterior mean of K21 with object i alone as the test object; the scale of theta11 does not
+    matter:
 
     .. math::
 
         \hat K_{i,-i} = \Theta_{i,-i} \Theta_{-i,-i}^{-1} K_{-i,-i}, \qquad
         \hat K_{ij} = K_{ij} - (P K)_{ij} / P_{ii} \quad (j \ne i).
-
-    Row i (n1, n1) is the prediction for object i; the diagonal, which is not predicted, is NaN. The
-    scale of theta11 does not matter. O(n1^3) for all predictions: one inverse and one product.
     """
     rows = _Rows.of(theta11, K11).predicted.copy()
     np.fill_diagonal(rows, np.nan)

@@ -13,8 +13,6 @@ from xarray import Dataset
 from ...models.kernels.labels import order_of
 from ...validation import argument_error, check_name, check_probabilities
 
-__all__ = ["combine_classifiers"]
-
 OWNER = "combine_classifiers"
 
 

@@ -1,7 +1,7 @@
 """Gibbs steps of `MultinomialProbit` (Damoulas & Girolami 2009, section 3.2 and appendix A).
 
 This file only chooses the steps. The draws are in
-``custom_steps/multinomial_probit/sweep.py`` and ``marginal_sweep.py``.
+``custom_steps/multinomial_probit/albert_chib.py`` and ``marginal.py``.
 """
 
 from inspect import signature
@@ -9,16 +9,12 @@ from typing import Any, Literal
 
 from pymc.step_methods.compound import BlockedStep
 
-from ...custom_steps.multinomial_probit.albert_chib import AlbertChib
-from ...custom_steps.multinomial_probit.marginal import MarginalProbit, serves
-from ...custom_steps.multinomial_probit.marginal_sweep import STAGES
-from ...custom_steps.multinomial_probit.sweep import MOVES, RuleMoves
+from ...custom_steps.multinomial_probit.albert_chib import MOVES, AlbertChib, RuleMoves
+from ...custom_steps.multinomial_probit.marginal import STAGES, MarginalProbit, serves
 from ...models.combinations.sums import Binary
 from ...models.multinomial_probit import MultinomialProbit
 from ...validation import Count, CountOrZero, Fraction, Positive, argument_error
 from ..engine.engine import Run, unknown_combination
-
-__all__ = ["multinomial_probit_steps", "unknown_rule"]
 
 
 def unknown_rule(model: MultinomialProbit) -> str | None:

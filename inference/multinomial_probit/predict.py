@@ -146,17 +146,12 @@ def identified_quantities(result: DataTree, variant: str) -> Dataset:
     stack = compared_rows(result)
     drawn = _Draws.of(posterior, None if "beta" in posterior else data["beta"].to_numpy())
     f = drawn.functions(rule(), stack.values)
-    contrast = (f - f.mean(-1, keepdims=True)).reshape(
-        posterior.sizes["chain"], posterior.sizes["draw"], *f.shape[1:]
-    )
-    contrasts = xr.DataArray(
-        contrast,
-        dims=("chain", "draw", "obs", "class"),
-        coords={
-            "chain": posterior["chain"],
-            "draw": posterior["draw"],
-            "obs": stack["obs"].values,
-            "class": posterior["class"].values,
-        },
-    )
+    coords: dict[str, Any] = {
+        "chain": posterior["chain"],
+        "draw": posterior["draw"],
+        "obs": stack["obs"].values,
+        "class": posterior["class"].values,
+    }
+    contrast = (f - f.mean(-1, keepdims=True)).reshape([len(each) for each in coords.values()])
+    contrasts = xr.DataArray(contrast, coords, [*coords])
     return Dataset({"contrast": contrasts, **{name: posterior[name] for name in learned}})

@@ -13,7 +13,7 @@ K_bar = sum_s E[beta_s] K_s:
 | beta | appendix B.4, importance sampling | quadrature (`simplex_factor`), with the V_c terms |
 | rho | appendix B.4, importance sampling | `concentration_factor` with E[log beta] |
 | beta, binary | not derived | `binary_factor`, all 2^S states |
-| beta, product; theta | appendix B.4, importance sampling | `vb_kernel_parameters`, jointly |
+| beta, product; theta | appendix B.4, importance sampling | `vb_kernels.Normal`, jointly |
 | pi, chi | importance sampling | exact given beta, without a factor |
 
 Errors of mean field, measured on 24 objects against Gibbs (`test_agreement.py` has bounds):
@@ -37,37 +37,326 @@ which would end at lower maxima.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 import xarray as xr
 from scipy import stats
-from scipy.linalg import solve_triangular
+from scipy.linalg import blas, lapack
 from scipy.special import gammaln
 
 from ...models.combinations.normal_coordinates import (
     draw_hyperparameters,
     log_hyperparameter_density,
 )
-from ...models.combinations.sums import Mean, WeightedSum
+from ...models.combinations.products import FixedProduct, Product
+from ...models.combinations.sums import Binary, Combination, FixedWeights, Mean, WeightedSum
+from ...models.kernels.dask_stack import DaskStack
 from ...models.learned_scale import LearnedScale
 from ...models.multinomial_probit import MultinomialProbit
-from ...validation import Count, Positive, PositiveOrInf
+from ...numerics.probit import default_nodes
+from ...numerics.threads import blocks_of
+from ...validation import Count, Positive, PositiveOrInf, argument_error
 from ..engine.engine import Run
 from ..engine.result import VariationalOutput
-from ..variational.ascent import FIRST_ROUND, ascended, multistart_ascent
+from ..variational.ascent import FIRST_ROUND, Coordinates, ascended, multistart_ascent
 from ..variational.concentration import check_prior
-from ..variational.factors import precision_factor, why_not
-from ..variational.simplex import SimplexFactor, warn_of_imprecision
-from .vb_updates import COORDINATES, RULES, Data, State, start, update
-
-__all__ = ["Approximation", "fit_multinomial_probit", "path_of_scales"]
+from ..variational.factors import (
+    Gamma,
+    as_dataset,
+    precision_factor,
+    regressors_bound,
+    sample_regressors,
+    why_not,
+)
+from ..variational.weights import Weights
+from .vb_kernels import ExpectedKernels, ExpectedUtilities, KernelFamily, Normal
 
 type Array = npt.NDArray[np.float64]
 
+#: Rules of combination whose weights have a factor here, or whose factor is that of the parameters.
+RULES = Mean, Binary, FixedWeights, Product, FixedProduct
+
+# Largest number of further updates with the same covariances, and their share of the time of these.
+MOST = 6
+SHARE = 0.4
+# Measured costs in units of a factorisation's multiplication: of a node of the quadrature, and of a
+# number of the covariances or products that is read from memory.
+NODE = 900
+NUMBER = 12
+# Largest size of the stored covariances (1 GB).
+MOST_KEPT = 1 << 27
 # Largest remaining increase, in nats, for up to 200 contrasts (objects times classes minus one).
 REMAINING, CONTRASTS = 0.01, 200
+
+
+@dataclass(frozen=True)
+class Data:
+    """Inputs of the updates.
+
+    `labels` are parts of the class codes, by block of objects. The kernels of `family` have the
+    composite kernel as their weighted sum; `known` are these kernels if they have no parameters and
+    exponents to learn.
+    """
+
+    labels: Sequence[Any]
+    n_objects: int
+    n_classes: int
+    tau: float
+    upsilon: float
+    family: KernelFamily
+    known: ExpectedKernels | None
+
+    @classmethod
+    def of(cls, model: MultinomialProbit) -> Self:
+        """Collect the inputs; the products cost O(S^2 N M^2)."""
+        family, known = KernelFamily(model.composition), None
+        source, codes = model.kernel_source, model.label_codes
+        if isinstance(source, DaskStack):
+            if len(codes) != len(source):
+                rule = f"one of each of the {len(source)} objects"
+                raise argument_error("labels", "VB", rule, f"{len(codes)}")
+            known, labels = ExpectedKernels.of_dask(source), source.held(codes)
+        else:
+            labels = [codes[objects] for objects in blocks_of(len(codes))]
+            if not len(family.coordinates):
+                known = ExpectedKernels.of(family.stack(np.empty(0)))
+        assert not isinstance(model.upsilon, LearnedScale)
+        scales = model.tau, model.upsilon
+        return cls(labels, len(codes), model.n_classes, *scales, family, known)
+
+    @property
+    def rule(self) -> Combination:
+        """Combination rule."""
+        return self.family.composition.rule
+
+    @property
+    def prior(self) -> Gamma | None:
+        """Prior of the concentrations; None for weights without concentrations."""
+        return Gamma(self.rule.mu, self.rule.lam) if isinstance(self.rule, Mean) else None
+
+
+@dataclass(frozen=True)
+class State:
+    """All factors after an iteration, and the objective.
+
+    `utilities` are at the scores after the iteration. `W_gram` (M, M) and `W_precision` (C, M) are
+    G(E[beta beta']) and E[1/zeta] at the update of q(W); they determine its covariances, which are
+    not stored. The expected log likelihood is linear'beta - beta'`curvature` beta / 2 as a function
+    of the weights (S,).
+    """
+
+    kernels: ExpectedKernels
+    utilities: ExpectedUtilities
+    W_mean: Array
+    W_var: Array
+    W_gram: Array
+    W_precision: Array
+    zeta_rate: Array
+    weights: Weights
+    curvature: Array
+    objective: float
+    psi: Normal | None = None
+
+    @property
+    def linear(self) -> Array:
+        """Inner products (S,) of E[Y] with the scores by kernel."""
+        return np.tensordot(self.utilities.products, self.W_mean, axes=2)
+
+
+def start(data: Data, beta: Array) -> State:
+    """State before the first iteration: zeta = 1, kernel weights `beta`, scores of zero."""
+    psi = None
+    if data.known is not None:
+        kernels = data.known
+    else:
+        psi = data.family.start(beta)
+        kernels = data.family.expected(psi)
+    weights = Weights.start(data.rule, np.ones(1) if data.family.is_product else beta, data.prior)
+    gram = kernels.products.gram(weights.second)
+    none = np.zeros((data.n_classes, len(gram)))
+    return State(
+        kernels=kernels,
+        utilities=kernels.utilities(weights.mean, none, data.labels),
+        W_mean=none,
+        W_var=none,
+        W_gram=gram,
+        W_precision=np.ones_like(none),
+        zeta_rate=np.full_like(none, data.tau + 0.5),
+        weights=weights,
+        curvature=np.zeros_like(weights.second),
+        objective=-np.inf,
+        psi=psi,
+    )
+
+
+class Covariances(NamedTuple):
+    """Covariances of q(W) in one iteration.
+
+    `total` (M, M) is their sum over the classes, folded onto a triangle; `log_det` the sum of their
+    log determinants. `each` has the lower triangles by class if W is updated again; else none.
+    """
+
+    total: Array
+    log_det: float
+    each: list[Array]
+
+
+def update(data: Data, state: State) -> State:
+    """One iteration of Algorithm 1, and the bound (eq 5).
+
+    If the covariances of W are expensive, all other factors are updated a few times more. This is
+    not done with exponents or kernel parameters, because W would adapt too closely to their current
+    values.
+    """
+    n_objects, n_basis = data.n_objects, state.W_mean.shape[1]
+    more = 0 if state.psi else inner_steps(len(state.linear), n_objects, n_basis, data.n_classes)
+    state, covariances = _update_regressors(data, state, keep=more > 0)
+    state = _update_scales(data, state)
+    state = _update_weights(data, state, covariances)
+    for _ in range(more):
+        state = _update_utilities(data, state)
+        state = _update_means(data, state, covariances)
+        state = _update_scales(data, state)
+        state = _update_weights(data, state, covariances)
+    if state.psi is not None:
+        state = _update_parameters(data, state, covariances)
+    state = _update_utilities(data, state)
+    return replace(state, objective=_bound(data, state, covariances.log_det))
+
+
+def inner_steps(n_kernels: int, n_obs: int, n_basis: int, n_classes: int) -> int:
+    """Count the further updates that save time; none on small problems.
+
+    Ten classes with Gram matrices get one update at about 350 objects, six at 1,000.
+    """
+    if n_classes * n_basis**2 > MOST_KEPT:
+        return 0
+    quadrature = NODE * n_obs * n_classes * default_nodes(n_classes)
+    products = 4 * n_kernels * n_obs * n_basis * n_classes
+    numbers = NUMBER * (n_classes + n_kernels * (n_kernels + 1)) * n_basis**2
+    return min(MOST, int(SHARE * n_classes * n_basis**3 / (quadrature + products + numbers)))
+
+
+def _update_utilities(data: Data, state: State) -> State:
+    """Q(Y), eqs 6-8."""
+    utilities = state.kernels.utilities(state.weights.mean, state.W_mean, data.labels)
+    return replace(state, utilities=utilities)
+
+
+def _update_regressors(data: Data, state: State, *, keep: bool) -> tuple[State, Covariances]:
+    """Q(W), eqs 9-10; with `keep`, its covariances by class are kept."""
+    products = state.kernels.products
+    precision = (data.tau + 0.5) / state.zeta_rate
+    gram = products.gram(state.weights.second)
+    target = np.tensordot(state.weights.mean, state.utilities.products, axes=1)
+    mean, var = np.empty_like(state.W_mean), np.empty_like(state.W_var)
+    total, log_det, each = np.zeros_like(gram), 0.0, []
+    for c in range(data.n_classes):
+        factor, pivots = precision_factor(gram, precision[c])
+        log_det -= 2 * np.log(pivots).sum()
+        # Only one triangle of the covariance is computed.
+        covariance, _ = lapack.dpotri(factor, lower=True, overwrite_c=True)
+        var[c] = np.diag(covariance)
+        mean[c] = blas.dsymv(1.0, covariance, target[c], lower=True)
+        total += covariance.T
+        if keep:
+            each.append(covariance)
+    total *= products.fold
+    state = replace(state, W_mean=mean, W_var=var, W_gram=gram, W_precision=precision)
+    return state, Covariances(total, log_det, each)
+
+
+def _update_means(data: Data, state: State, covariances: Covariances) -> State:
+    """Raise the bound in the means of Q(W), eq 9, given its covariances."""
+    mean = ascend(
+        state.W_mean,
+        covariances.each,
+        gram=state.kernels.products.gram(state.weights.second),
+        precision=(data.tau + 0.5) / state.zeta_rate,
+        target=np.tensordot(state.weights.mean, state.utilities.products, axes=1),
+    )
+    return replace(state, W_mean=mean)
+
+
+def ascend(
+    mean: Array, inverses: Sequence[Array], *, gram: Array, precision: Array, target: Array
+) -> Array:
+    """Raise sum_c m_c't_c - m_c'(G + D_c) m_c / 2 by one step in the means m (C, M); O(C M^2).
+
+    The direction is the gradient times a covariance, of which only the lower triangle is read, and
+    the length is the best one for each class. `precision` (C, M) are the diagonals of D_c.
+    """
+    gradient = target - mean @ gram - precision * mean
+    pairs = zip(inverses, gradient, strict=True)
+    step = np.array([blas.dsymv(1.0, inverse, slope, lower=True) for inverse, slope in pairs])
+    rise = np.sum(gradient * step, axis=1)
+    curvature = np.sum(((step @ gram) + precision * step) * step, axis=1)
+    # A step of zero is already at the maximum.
+    length = np.divide(rise, curvature, out=np.zeros_like(rise), where=curvature > 0)
+    return mean + length[:, None] * step
+
+
+def _update_scales(data: Data, state: State) -> State:
+    """Q(zeta): its rates, eq 11, which has their E[1/zeta]."""
+    return replace(state, zeta_rate=data.upsilon + 0.5 * (state.W_mean**2 + state.W_var))
+
+
+def _update_weights(data: Data, state: State, covariances: Covariances) -> State:
+    """Q(beta) and Q(rho), appendix B.4."""
+    state = replace(state, curvature=_curvature(state, covariances))
+    if isinstance(data.rule, FixedWeights | FixedProduct | Product):
+        return state
+    weights = state.weights.updated(data.rule, data.prior, state.linear, state.curvature)
+    return replace(state, weights=weights)
+
+
+def _curvature(state: State, covariances: Covariances) -> Array:
+    return state.kernels.products.traces(state.W_mean.T @ state.W_mean + covariances.total)
+
+
+def _update_parameters(data: Data, state: State, covariances: Covariances) -> State:
+    """Q(psi) of exponents and kernel parameters (appendix B.4), and what follows of the kernels."""
+    assert state.psi is not None
+    log_likelihood = data.family.log_likelihood(
+        state.utilities.mean @ state.W_mean,
+        state.weights.mean,
+        state.weights.second,
+        # The folded sum gives the same quadratic forms as the symmetric one.
+        state.W_mean.T @ state.W_mean + covariances.total,
+    )
+    psi = state.psi.updated(log_likelihood)
+    state = replace(state, psi=psi, kernels=data.family.expected(psi))
+    return replace(state, curvature=_curvature(state, covariances))
+
+
+def _bound(data: Data, state: State, log_det: float) -> float:
+    """Bound on the log evidence, eq 5, right after all factors have been updated."""
+    bound = state.utilities.log_z + 0.5 * state.utilities.square
+    bound -= 0.5 * np.sum(state.curvature * state.weights.second)
+    bound += regressors_bound(data.tau, data.upsilon, log_det, state.zeta_rate) + state.weights.gain
+    return float(bound + (0.0 if state.psi is None else state.psi.gain))
+
+
+def _coordinates(state: State) -> Array:
+    products, rates = state.utilities.products.ravel(), np.log(state.zeta_rate).ravel()
+    return np.concatenate([products, rates, state.weights.coordinates])
+
+
+def _at_coordinates(state: State, values: Array) -> State:
+    products = state.utilities.products
+    y, zeta, weights = np.split(values, np.cumsum([products.size, state.zeta_rate.size]))
+    return replace(
+        state,
+        utilities=state.utilities._replace(products=y.reshape(products.shape)),
+        zeta_rate=np.exp(zeta).reshape(state.zeta_rate.shape),
+        weights=state.weights.at(weights),
+    )
+
+
+# E[Y]'K_s, the rates of zeta, and the weights. Kernel parameters follow one iteration later.
+COORDINATES = Coordinates(_coordinates, _at_coordinates)
 
 
 def unsupported(model: MultinomialProbit) -> str | None:
@@ -91,9 +380,7 @@ def fit_multinomial_probit(
 ) -> VariationalOutput:
     """Fit q by coordinate ascent from several starts; `VB` explains the settings.
 
-    When interrupted: the output so far, unconverged. Raises ValueError for priors Mean(mu, lam)
-    beyond the integrals over the concentrations, FloatingPointError when no start has a finite
-    objective, and LinAlgError when the kernels' scale makes a covariance numerically singular.
+    LinAlgError when the kernels' scale makes a covariance numerically singular.
     """
     model.check_stand_ins()
     contrasts = len(model.coords["obs"]) * max(model.n_classes - 1, 2)
@@ -115,8 +402,7 @@ def fit_multinomial_probit(
         # With exponents or kernel parameters, an accelerated ascent ends at lower maxima.
         coordinates=None if data.known is None else COORDINATES,
     )
-    if isinstance(result.state.beta, SimplexFactor):
-        warn_of_imprecision(result.state.beta)
+    result.state.weights.warn_of_imprecision()
     approximation = Approximation(data, result.state)
     return VariationalOutput(
         elbo=result.histories,
@@ -155,8 +441,8 @@ class Approximation:
         """Parameters of q as a Dataset."""
         state = self.state
         shape = self.data.tau + 0.5
-        regressor, kernel = ("class", "basis"), ("kernel",)
-        variables = {
+        regressor = "class", "basis"
+        variables: dict[str, Any] = {
             "W_mean": (regressor, state.W_mean),
             "W_sd": (regressor, np.sqrt(state.W_var)),
             "zeta_shape": ((), shape),
@@ -164,39 +450,18 @@ class Approximation:
         }
         if len(state.utilities.mean):
             variables["y_mean"] = ("obs", "class"), state.utilities.mean
-        if state.beta is not None:
-            variables |= {
-                "beta_mean": (kernel, state.beta.mean),
-                "beta_sd": (kernel, state.beta.sd),
-            }
-        if isinstance(state.beta, SimplexFactor) and state.rho is not None:
-            variables |= {
-                "beta_mean_log": (kernel, state.beta.mean_log),
-                "beta_ess": ((), state.beta.ess),
-                "rho_mean": (kernel, state.rho.mean),
-                "rho_sd": (kernel, state.rho.sd),
-            }
         if state.psi is not None:
             points, weights = state.psi.expectation
             for name, values in self.data.family.coordinates.values(points).items():
-                mean, of = weights @ values, kernel if name == "beta" else ("parameter",)
-                variables[f"{name}_mean"] = (of, mean)
-                variables[f"{name}_sd"] = (of, np.sqrt(weights @ (values - mean) ** 2))
-        dims = {dim for variable in variables.values() for dim in variable[0]}
-        coords = {dim: list(model.coords[dim]) for dim in sorted(dims)}
-        return xr.Dataset(variables, coords=coords)
+                mean, of = weights @ values, ("kernel" if name == "beta" else "parameter",)
+                variables[f"{name}_mean"] = of, mean
+                variables[f"{name}_sd"] = of, np.sqrt(weights @ (values - mean) ** 2)
+        return as_dataset(variables | state.weights.parameters("rho"), model)
 
     def sample(self, draws: int, rng: np.random.Generator) -> tuple[dict[str, Array], Array]:
         """Independent draws of rho, beta, zeta, W and log q. O(C M^3 + draws C M^2)."""
         state = self.state
-        out: dict[str, Array] = {}
-        log_q = np.zeros(draws)
-        if state.rho is not None:
-            out["rho"] = state.rho.sample(draws, rng)
-            log_q += state.rho.log_density(out["rho"])
-        if state.beta is not None:
-            out["beta"] = state.beta.sample(draws, rng)
-            log_q += state.beta.log_density(out["beta"])
+        out, log_q = state.weights.sample("rho", draws, rng)
         if state.psi is not None:
             psi, log_density = state.psi.sample(draws, rng)
             coordinates = self.data.family.coordinates
@@ -219,9 +484,7 @@ class Approximation:
         log_q += of_zeta.sum(axis=(1, 2)) - state.zeta_rate.size * gammaln(shape)
         out["W"] = np.empty((draws, *state.W_mean.shape))
         for c, mean in enumerate(state.W_mean):
-            factor, pivots = precision_factor(state.W_gram, state.W_precision[c])
-            noise = rng.normal(size=(len(mean), draws))
-            out["W"][:, c] = mean + solve_triangular(factor, noise, lower=True, trans="T").T
-            log_q += np.log(pivots).sum() - 0.5 * np.einsum("md,md->d", noise, noise)
-        log_q -= 0.5 * state.W_mean.size * np.log(2 * np.pi)
+            factor = precision_factor(state.W_gram, state.W_precision[c])
+            out["W"][:, c], log_density = sample_regressors(mean, *factor, draws, rng)
+            log_q += log_density
         return out, log_q

@@ -2,57 +2,166 @@
 
 If the composite kernel is linear in the learned weights, the kernels and their products are fixed.
 Exponents of products and kernel parameters change the kernels; expectations are then taken under
-their factor (`vb_kernel_parameters`).
+their factor, `Normal`.
 
 One pass over the objects computes all that an iteration needs from the data: the expected utilities
 and their products with the kernels. The rest of an iteration does not depend on the number of
-objects. For kernels in a Dask array, each pass maps sums over the chunks and adds them where they
-are; this process does the algebra of the columns. An iteration moves W (C, M) to each worker, and
-S C M numbers from one of them; the labels have gone to the workers before.
+objects. For kernels in a Dask array, sums are added where the chunks are. An iteration moves W
+(C, M) to each worker, and S C M numbers from one of them; the labels have gone there before.
+
+Exponents beta of a product and kernel parameters theta share one factor of their coordinates psi
+with prior N(0, I) (`normal_coordinates`). Mean field gives
+
+    log Q(psi) = log p(psi) + sum_s E[beta_s] tr(K_s' E[Y] E[W])
+                 - 1/2 sum_st E[beta_s beta_t] tr(K_s' K_t E[W'W]) + const,
+
+with, for products, the composite kernel in place of the K_s, and beta = 1. The paper (appendix B.4)
+uses importance sampling from the prior, factor by factor, and evaluates the kernels at the means of
+their parameters ("first order"). Here Q is a normal distribution of psi, fitted by damped
+natural-gradient steps. Expectations of K_s and of K_s'K_t over psi are sums over fixed nodes, so
+that the bound cannot fall: Gauss-Hermite products for up to three coordinates, else quasi-random
+nodes with the exact mean and covariance.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import roots_hermitenorm
+from scipy.stats import norm, qmc
 
 from ...models.combinations.normal_coordinates import NormalCoordinates
 from ...models.combinations.sums import WeightedSum
 from ...models.kernels.dask_stack import DaskStack, rows_of
-from ...models.multinomial_probit import Composition, MultinomialProbit
+from ...models.multinomial_probit import Composition
 from ...numerics.kernel_products import KernelProducts
 from ...numerics.probit import log_probability_and_gradient
-from ...numerics.threads import blocks_of, in_blocks
-from ...validation import argument_error
-from .vb_kernel_parameters import LogDensity, Normal
-
-__all__ = ["ExpectedKernels", "ExpectedUtilities", "KernelFamily", "KernelsOfDask"]
+from ...numerics.threads import blocks_of
+from ..variational.passes import InMemory
 
 type Array = npt.NDArray[np.float64]
-#: log_z, square and products of `ExpectedUtilities`.
-type Sums = tuple[float, float, Array]
+type LogDensity = Callable[[Array], float]
 
+# Gauss-Hermite nodes per axis by number of coordinates.
+NODES_PER_AXIS = {1: 11, 2: 5, 3: 4}
+# Least number of quasi-random nodes, for more coordinates.
+LEAST_NODES = 64
+# With more coordinates, the curvature is approximated by its diagonal.
+LARGEST_FULL = 6
+# Bounds on the factor by which a step changes precisions, in the factor's own coordinates.
+LEAST_PRECISION, LARGEST_PRECISION = 0.5, 10.0
+HALVINGS = 5
+# If no step raises the bound, the values at the nodes are far from quadratic: try a narrower
+# factor.
+SHRINKAGE = 0.7
 # Standard deviation of the coordinates at the start.
 FIRST_SD = 0.1
 # Exponent at the start of a kernel with a starting weight of zero.
 LEAST_EXPONENT = 0.05
 
 
-class ExpectedUtilities(NamedTuple):
-    """Sums over the objects that an iteration needs, and E[y].
+class Expectation(NamedTuple):
+    """Points (n, P) and weights (n,) for expectations."""
 
-    Attributes
-    ----------
-    log_z : float
-        sum_n log P(t_n | f_n).
-    square : float
-        sum_nc f_nc^2.
-    mean : array of shape (N, C)
-        E[y_nc]; of no objects for kernels in a Dask array.
-    products : array of shape (S, C, M)
-        E[Y]'K_s.
+    points: Array
+    weights: Array
+
+
+@cache
+def _nodes(dimension: int) -> tuple[Array, Array, Array]:
+    """Nodes z (n, P) and weights of a standard normal, and the fit of a quadratic to values.
+
+    The fit (q, n) gives the coefficients of 1, z_i, (z_i^2 - 1) / 2 and, for few coordinates,
+    z_i z_j, which are the expectations of gradient and curvature.
+    """
+    if dimension in NODES_PER_AXIS:
+        nodes, weights = roots_hermitenorm(NODES_PER_AXIS[dimension])
+        z = np.stack(np.meshgrid(*[nodes] * dimension, indexing="ij")).reshape(dimension, -1).T
+        mass = np.prod(np.meshgrid(*[weights] * dimension, indexing="ij"), axis=0).ravel()
+        mass /= mass.sum()
+    else:
+        n = max(LEAST_NODES, 1 << int(np.ceil(np.log2(4 * dimension))))
+        half = norm.ppf(qmc.Sobol(dimension, scramble=True, rng=20090405).random(n // 2))
+        z = np.concatenate([half, -half])
+        z = np.linalg.solve(np.linalg.cholesky(z.T @ z / n), z.T).T
+        mass = np.full(n, 1 / n)
+    basis = np.concatenate([np.ones((len(z), 1)), z, (z**2 - 1) / 2], axis=1)
+    if dimension <= LARGEST_FULL:
+        i, j = np.triu_indices(dimension, 1)
+        basis = np.concatenate([basis, z[:, i] * z[:, j]], axis=1)
+    root = np.sqrt(mass)[:, None]
+    return z, mass, np.linalg.pinv(root * basis) * root.T
+
+
+@dataclass(frozen=True)
+class Normal:
+    """Normal Q(psi) with mean (P,), and covariance R R' for the `factor` R (P, P)."""
+
+    mean: Array
+    factor: Array
+
+    @property
+    def gain(self) -> float:
+        """E[log p(psi)] - E[log Q(psi)]."""
+        n = len(self.mean)
+        return float(0.5 * (n - self.mean @ self.mean - np.sum(self.factor**2))) + self._log_root
+
+    @property
+    def expectation(self) -> Expectation:
+        """Points to sum over."""
+        z, weights, _ = _nodes(len(self.mean))
+        return Expectation(self.mean + z @ self.factor.T, weights)
+
+    def _height(self, log_likelihood: LogDensity) -> float:
+        points, weights = self.expectation
+        return float(weights @ [log_likelihood(psi) for psi in points]) + self.gain
+
+    @property
+    def _log_root(self) -> float:
+        return float(np.linalg.slogdet(self.factor)[1])
+
+    def updated(self, log_likelihood: LogDensity) -> Self:
+        """Take one natural-gradient step, halved until the bound rises; else change nothing."""
+        n = len(self.mean)
+        points, weights = self.expectation
+        _, _, fit = _nodes(n)
+        values = np.array([log_likelihood(psi) for psi in points])
+        height = weights @ values + self.gain
+        coefficients = fit @ values
+        gradient, hessian = coefficients[1 : n + 1], np.diag(coefficients[n + 1 : 2 * n + 1])
+        if n <= LARGEST_FULL:
+            i, j = np.triu_indices(n, 1)
+            hessian[i, j] = hessian[j, i] = coefficients[2 * n + 1 :]
+        # The prior's terms are exact. Gradient and curvature are in the factor's own coordinates.
+        gradient = gradient - self.factor.T @ self.mean
+        eigenvalues, axes = np.linalg.eigh(self.factor.T @ self.factor - hessian)
+        target = np.clip(eigenvalues, LEAST_PRECISION, LARGEST_PRECISION)
+        along = axes.T @ gradient
+        steps = 0.5 ** np.arange(HALVINGS)
+        for precision, step in zip(1 - np.outer(steps, 1 - target), steps, strict=True):
+            mean = self.mean + self.factor @ (axes @ (step * along / precision))
+            new = replace(self, mean=mean, factor=self.factor @ (axes / np.sqrt(precision)))
+            if new._height(log_likelihood) > height:
+                return new
+        new = replace(self, factor=SHRINKAGE * self.factor)
+        if new._height(log_likelihood) > height:
+            return new
+        return self
+
+    def sample(self, draws: int, rng: np.random.Generator) -> tuple[Array, Array]:
+        """Draws (draw, P) of psi, and their log densities (draw,)."""
+        z = rng.standard_normal((draws, len(self.mean)))
+        return self.mean + z @ self.factor.T, norm.logpdf(z).sum(axis=1) - self._log_root
+
+
+class ExpectedUtilities(NamedTuple):
+    """E[y] (N, C) as `mean`, of no objects for a Dask array, and what an iteration needs of them.
+
+    `log_z` is sum_n log P(t_n | f_n), `square` sum_nc f_nc^2, and `products` (S, C, M) are
+    E[Y]'K_s.
     """
 
     log_z: float
@@ -65,63 +174,37 @@ class ExpectedUtilities(NamedTuple):
 class ExpectedKernels:
     """Expectations of kernels (S, N, M) and of their products K_i'K_j."""
 
-    design: Array
+    source: InMemory | DaskStack
     products: KernelProducts
 
     @classmethod
     def of(cls, design: Array) -> Self:
         """Compute the products of known kernels; O(S^2 N M^2)."""
-        return cls(design, KernelProducts.of(design))
+        return cls(InMemory(design), KernelProducts.of(design))
+
+    @classmethod
+    def of_dask(cls, stack: DaskStack) -> Self:
+        """Compute the products of known kernels where their chunks are; O(S^2 N M^2)."""
+        (products,) = stack.total(_products_of_chunk)
+        return cls(stack, KernelProducts(np.triu_indices(stack.shape[0]), products))
 
     def utilities(
-        self, weights: Array, regressors: Array, labels: npt.NDArray[np.integer]
+        self, weights: Array, regressors: Array, labels: Sequence[Any]
     ) -> ExpectedUtilities:
         """Expect utilities y_n ~ N(f_n, I) whose largest is that of class t_n (eqs 7-8).
 
-        f_n = sum_s beta_s W k_sn for weights (S,) and regressors W (C, M). O(S N M C + N C^1.5);
-        threads share the blocks, whose sums are added in the order of the blocks.
+        f_n = sum_s beta_s W k_sn for weights (S,) and regressors W (C, M); `labels` are the parts
+        of the class codes. O(S N M C + N C^1.5).
         """
-        n_obs = self.design.shape[1]
-        mean = np.empty((n_obs, len(regressors)))
-
-        def sums(objects: slice) -> Sums:
-            rows, y = self.design[:, objects], mean[objects]
-            return _sums_of_utilities(rows, weights, regressors, labels[objects], y)
-
-        log_z, square, products = _added(in_blocks(sums, n_obs))
-        return ExpectedUtilities(log_z, square, mean, products)
-
-
-@dataclass(frozen=True)
-class KernelsOfDask:
-    """Known kernels (S, N, M) in a Dask array, and their products; as `ExpectedKernels`.
-
-    `labels` are the class codes of each chunk's objects, where the workers are.
-    """
-
-    stack: DaskStack
-    products: KernelProducts
-    labels: Sequence[Any]
-
-    @classmethod
-    def of(cls, stack: DaskStack, labels: npt.NDArray[np.intp]) -> Self:
-        """Compute the products; O(S^2 N M^2)."""
-        (products,) = stack.total(_products_of_chunk)
-        pairs = np.triu_indices(stack.shape[0])
-        return cls(stack, KernelProducts(pairs, products), stack.held(labels))
-
-    def utilities(
-        self, weights: Array, regressors: Array, labels: npt.NDArray[np.integer]
-    ) -> ExpectedUtilities:
-        """Expect the utilities of all objects, whose labels the workers have."""
-        if len(labels) != len(self.stack):
-            raise argument_error(
-                "labels", "VB", f"one of each of the {len(self.stack)} objects", f"{len(labels)}"
-            )
-        log_z, square, products = self.stack.total(
-            _utilities_of_chunk, weights, regressors, by_object=[self.labels]
+        means: Sequence[Array | None] = [None] * len(labels)
+        mean = np.empty((0, len(regressors)))
+        if isinstance(self.source, InMemory):
+            mean = np.empty((self.source.design.shape[1], len(regressors)))
+            means = self.source.parts(mean)
+        log_z, square, products = self.source.total(
+            _sums_of_utilities, weights, regressors, by_object=[labels, means]
         )
-        return ExpectedUtilities(log_z, square, np.empty((0, len(regressors))), products)
+        return ExpectedUtilities(log_z, square, mean, products)
 
 
 @dataclass(frozen=True)
@@ -132,12 +215,11 @@ class KernelFamily:
     """
 
     composition: Composition
-    is_product: bool
 
-    @classmethod
-    def of(cls, model: MultinomialProbit) -> Self:
-        """Read the model's kernels and combination rule."""
-        return cls(model.composition, not isinstance(model.combination, WeightedSum))
+    @property
+    def is_product(self) -> bool:
+        """Whether the composite kernel is no weighted sum."""
+        return not isinstance(self.composition.rule, WeightedSum)
 
     @property
     def coordinates(self) -> NormalCoordinates:
@@ -161,13 +243,14 @@ class KernelFamily:
     def expected(self, factor: Normal) -> ExpectedKernels:
         """Take expectations under a factor; O(S^2 N M^2) and one stack of kernels per node."""
         points, weights = factor.expectation
-        first = ExpectedKernels.of(self.stack(points[0]))
-        design, products = weights[0] * first.design, weights[0] * first.products.products
+        first = self.stack(points[0])
+        known = KernelProducts.of(first)
+        design, products = weights[0] * first, weights[0] * known.products
         for psi, weight in zip(points[1:], weights[1:], strict=True):
             stack = self.stack(psi)
             design += weight * stack
             products += weight * KernelProducts.of(stack).products
-        return ExpectedKernels(design, replace(first.products, products=products))
+        return ExpectedKernels(InMemory(design), replace(known, products=products))
 
     def log_likelihood(
         self, target: Array, mean: Array, second_moment: Array, moment: Array
@@ -198,38 +281,21 @@ def _products_of_chunk(chunk: npt.NDArray[np.floating]) -> tuple[Array]:
     return (total,)
 
 
-def _utilities_of_chunk(
+def _sums_of_utilities(
     chunk: npt.NDArray[np.floating],
     labels: npt.NDArray[np.integer],
+    mean: Array | None,
     weights: Array,
     regressors: Array,
-) -> Sums:
-    def sums(objects: slice) -> Sums:
-        rows = np.asarray(chunk[:, objects], dtype=float)
-        return _sums_of_utilities(rows, weights, regressors, labels[objects])
-
-    return _added(map(sums, blocks_of(len(labels))))
-
-
-def _sums_of_utilities(
-    kernels: Array,
-    weights: Array,
-    regressors: Array,
-    labels: npt.NDArray[np.integer],
-    mean: Array | None = None,
-) -> Sums:
-    """Sum over some objects, whose E[y] is written to `mean`; O(S n M C + n C^1.5)."""
-    f = np.tensordot(weights, kernels @ regressors.T, axes=1)
-    log_p, gradient = log_probability_and_gradient(f, labels)
-    y = np.add(f, gradient, out=mean)
-    return float(log_p.sum()), float(np.vdot(f, f)), y.T @ kernels
-
-
-def _added(parts: Iterable[Sums]) -> Sums:
-    """Sum over blocks, in their order."""
-    log_z, square, products = next(iterator := iter(parts))
-    for log_p, squares, product in iterator:
-        log_z += log_p
-        square += squares
-        products += product
+) -> tuple[float, float, Array]:
+    """log_z, square and products of `ExpectedUtilities`; writes E[y] to `mean`, if it is given."""
+    log_z, square, products = 0.0, 0.0, np.zeros(())
+    for objects in blocks_of(len(labels)):
+        kernels = np.asarray(chunk[:, objects], dtype=float)
+        f = np.tensordot(weights, kernels @ regressors.T, axes=1)
+        log_p, gradient = log_probability_and_gradient(f, labels[objects])
+        y = np.add(f, gradient, out=None if mean is None else mean[objects])
+        log_z += float(log_p.sum())
+        square += float(np.vdot(f, f))
+        products = products + y.T @ kernels
     return log_z, square, products

@@ -17,8 +17,6 @@ from ..engine.fit import fit
 from ..engine.predict import predict
 from ..engine.streams import each_draw
 
-__all__ = ["complete_kernels", "impute_kernels"]
-
 type Drawn = tuple[NDArray, NDArray | None, NDArray]
 
 OWNER = "complete_kernels"

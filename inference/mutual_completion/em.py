@@ -1,10 +1,17 @@
 r"""EM for `MutualKernelCompletion` (Kato & Rivero 2017, Algorithm 1), accelerated.
 
-An E- and an M-step go from M to N. N - M is proportional to the gradient of the objective J with
-respect to :math:`M^{-1}`, and EM is a descent step of length 1 in the metric of the complete data.
-Where J is flat in this metric (only lambda determines entries that no kernel has observed
-together), an EM step reduces the distance to the optimum only by the factor K/(K + lambda), which
-relative changes of M do not reveal. Hence two departures from the paper:
+With weights w (nu over its mean), W = sum w and the completed kernels Q at M, the M-step gives
+:math:`N = (\lambda I + \sum_k w_k Q^{(k)}) / (\lambda + W)`. For w = 1 this is eqs (22) and (30),
+with the statistics in eqs (15) and (17). The gradient of J with respect to :math:`M^{-1}` is
+:math:`(\lambda + W)(N - M)/2`, and the traces in J add up to
+:math:`(\lambda + W)\,\mathrm{tr}(M^{-1}N) - \sum_k w_k m_k`: with :math:`M = LL'` both follow from
+:math:`L^{-1} N L^{-\top}`. :math:`\ln|Q_{vv}|` is left out of J, eqs (2) and (23): it does not
+depend on M, and is infinite for a singular visible block, of which only a square root is used.
+
+EM, from M to N, is a descent step of length 1 in the metric of the complete data. Where J is flat
+in this metric (only lambda determines entries that no kernel has observed together), an EM step
+reduces the distance to the optimum only by the factor K/(K + lambda), which relative changes of M
+do not reveal. Hence two departures from the paper:
 
 - The iterations stop by the gradient of J in units of lambda's curvature, which bounds the
   distance.
@@ -20,24 +27,26 @@ relative changes of M do not reveal. Hence two departures from the paper:
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import LinAlgError, blas
+from scipy.linalg import LinAlgError, blas, lapack
 
+from ...models.completion.incomplete import IncompleteKernel, half_of_visible, square_root
 from ...models.mutual_kernel_completion import CompletionProblem, MutualKernelCompletion
 from ...numerics.wishart import log_det_of_factor
 from ...validation import Count, CountOrZero, Positive, argument_error
 from ..engine.engine import Run
 from ..engine.result import PointOutput
-from .objective import Evaluation, MutualObjective, cholesky_factor
-
-__all__ = ["fit_mutual_kernel_completion", "minimize"]
 
 type Array = npt.NDArray[np.float64]
-type Report = Callable[[float, float], None]
 
+#: The last steps, their changes of the gradient in the moving frame, and inverse curvatures.
+type History = deque[tuple[Array, Array, float]]
+type Report = Callable[[float, float], None]
 # Least share of the decrease predicted by the gradient that a step must achieve.
 SUFFICIENT = 1e-4
 # A quasi-Newton step that would be shortened by more than this is replaced by an EM step.
@@ -46,18 +55,156 @@ SHORTEST = 1e-3
 LONGEST = 4.0
 
 
+class Completion(NamedTuple):
+    """E-step of one kernel: blocks (n, m) and (m, m), lower triangle, of E[Q | M]; log|M_vv|."""
+
+    vh: Array
+    hh: Array
+    log_det: float
+
+
+class Evaluation(NamedTuple):
+    """Objective and gradient at M = LL', from one E-step.
+
+    `factor` is L, lower triangular, in Fortran order; `target` N, the result of the M-step;
+    `residual` L^-1 (N - M) L^-T, the natural gradient of -J up to (lambda + W) / 2, in the frame of
+    L.
+    """
+
+    factor: Array
+    target: Array
+    residual: Array
+    objective: float
+
+
+@dataclass(frozen=True)
+class _Visible:
+    """One kernel: its positions, its weight, and a square root R (n, rank) of Q_vv = RR'."""
+
+    kernel: IncompleteKernel
+    weight: float
+    root: Array
+    triangular: bool
+
+    def expectation(self, M: Array) -> Completion:
+        """E-step, eqs (18)-(20). O(n^3 / 3 + 4 n^2 m + 2 n m^2).
+
+        With M_vv = C C', Q_vv = R R', H = C^-1 M_vh, B = C'^-1 H and G = R'B: Q_vh = R G, eq (19),
+        and Q_hh = M_hh - H'H + G'G, eq (20); eqs (27)-(29) are the same in blocks of M^-1.
+        """
+        visible, hidden = self.kernel.visible, self.kernel.hidden
+        C = cholesky_factor(M[visible].take(visible, axis=1))
+        log_det = log_det_of_factor(C)
+        if not len(hidden):
+            return Completion(np.empty((len(visible), 0)), np.empty((0, 0)), log_det)
+        rows = M[hidden]
+        H = blas.dtrsm(1.0, C, rows.take(visible, axis=1).T, lower=1, overwrite_b=1)
+        hh = rows.take(hidden, axis=1).T
+        hh = blas.dsyrk(-1.0, H, beta=1.0, c=hh, trans=1, lower=1, overwrite_c=1)
+        B = blas.dtrsm(1.0, C, H, lower=1, trans_a=1, overwrite_b=1)
+        if self.triangular:
+            G = blas.dtrmm(1.0, self.root, B, lower=1, trans_a=1, overwrite_b=1)
+        else:
+            G = blas.dgemm(1.0, self.root, B, trans_a=1)
+        hh = blas.dsyrk(1.0, G, beta=1.0, c=hh, trans=1, lower=1, overwrite_c=1)
+        if self.triangular:
+            vh = blas.dtrmm(1.0, self.root, G, lower=1, overwrite_b=1)
+        else:
+            vh = blas.dgemm(1.0, self.root, G)
+        return Completion(vh, hh, log_det)
+
+    def completed(self, M: Array) -> Array:
+        """E[Q | M] (l, l), all objects in their order."""
+        kernel = self.kernel
+        whole = kernel.with_zeros()
+        if len(kernel.hidden):
+            done = self.expectation(M)
+            whole[np.ix_(kernel.visible, kernel.hidden)] = done.vh
+            whole[np.ix_(kernel.hidden, kernel.visible)] = done.vh.T
+            hh = np.tril(done.hh)
+            whole[np.ix_(kernel.hidden, kernel.hidden)] = hh + np.tril(hh, -1).T
+        return whole
+
+
+@dataclass(frozen=True)
+class MutualObjective:
+    """J as a function of M: `n` is the number of objects l, and `total` is W.
+
+    Kernels without visible objects do not enter J, and are not among the `parts`.
+    """
+
+    parts: tuple[_Visible, ...]
+    lam: float
+    n: int
+    total: float
+
+    @cached_property
+    def fixed(self) -> Array:
+        """Half of lambda I and of the weighted visible blocks (l, l)."""
+        kernels, weights = zip(*((part.kernel, part.weight) for part in self.parts), strict=True)
+        return half_of_visible(kernels, weights, self.n, self.lam)
+
+    @classmethod
+    def of(cls, problem: CompletionProblem) -> "MutualObjective":
+        """Factor the visible blocks. O(K l^3)."""
+        kernels = [problem.kernels[k] for k in problem.informative]
+        nu = problem.nu[problem.informative]
+        weights = nu / nu.mean()
+        parts = tuple(
+            _Visible(kernel, float(weight), *square_root(kernel.values))
+            for kernel, weight in zip(kernels, weights, strict=True)
+        )
+        return cls(parts, problem.lam, problem.n_objects, float(weights.sum()))
+
+    def start(self, *, means: bool) -> Array:
+        """M-step, eq (22), with means or zeros for the kernels' missing entries."""
+        M = self.lam * np.eye(self.n)
+        for part in self.parts:
+            kernel = part.kernel
+            M += part.weight * (kernel.with_means() if means else kernel.with_zeros())
+        return M / (self.lam + self.total)
+
+    def evaluate(self, factor: Array, M: Array | None = None) -> Evaluation:
+        """E-step, eq (17), and M-step, eq (22), at M = LL', from L in Fortran order. O(K l^3)."""
+        if M is None:
+            M = factor @ factor.T
+        half = np.zeros((self.n, self.n))
+        traces, log_dets = 0.0, self.lam * log_det_of_factor(factor) - self.lam * self.n
+        for part in self.parts:
+            kernel, w = part.kernel, part.weight
+            done = part.expectation(M)
+            kernel.add_missing(half, done.vh.T, done.hh, w)
+            traces -= w * len(kernel.hidden)
+            log_dets += w * (done.log_det - len(kernel.visible))
+        half += self.fixed
+        target = half + half.T
+        target /= self.lam + self.total
+        residual, _ = lapack.dsygst(target.T, factor, lower=1)
+        residual = np.tril(residual)
+        residual += np.tril(residual, -1).T
+        traces += (self.lam + self.total) * float(np.trace(residual))
+        residual.flat[:: self.n + 1] -= 1
+        return Evaluation(factor, target, residual, (traces + log_dets) / 2)
+
+
+def cholesky_factor(matrix: Array) -> Array:
+    """Lower Cholesky factor of a symmetric matrix, in Fortran order."""
+    factor, info = lapack.dpotrf(matrix.T, lower=1, clean=1)
+    if info:
+        raise LinAlgError("The matrix is not positive definite.")
+    return factor
+
+
 class Minimum(NamedTuple):
     """Final point of the search, and the values of J (iteration,).
 
-    `gradient` is its norm in units of lambda's curvature. `lost` says that the search ended because
-    an EM step raised J without lowering the gradient, or gave a matrix that is singular to
-    rounding.
+    `gradient` is its norm in units of lambda's curvature. `lost` says that an EM step raised J
+    without lowering the gradient, or gave a matrix that is singular to rounding.
     """
 
     last: Evaluation
     objective: Array
     gradient: float
-    evaluations: int
     lost: bool
 
 
@@ -72,9 +219,8 @@ def fit_mutual_kernel_completion(
 ) -> PointOutput:
     """Minimise J over M and the missing entries; `EM` explains the settings.
 
-    The output has M, the completed kernels in the units given and their traces, and log_det_M. The
-    objective is -J without the terms ln|Q_vv|, with nu divided by its mean. An iteration costs one
-    Cholesky factorisation of M_vv per kernel, O(K l^3).
+    The point has M, the completed kernels in the units given and their traces, and log_det_M. The
+    objective is -J without the terms ln|Q_vv|, with nu divided by its mean. O(K l^3) per iteration.
     """
     owner = "EM on MutualKernelCompletion"
     problem = model.problem
@@ -99,16 +245,10 @@ def fit_mutual_kernel_completion(
     )
     if found.lost:
         note += (
-            " The next EM step would raise J without lowering the gradient, or make M "
-            "singular, because of rounding."
+            " The next EM step would raise J without lowering the gradient, or make M singular, "
+            f"because of rounding at lam={problem.lam:g}. Increase lam or tolerance, or the jitter "
+            "of kernels of low rank."
         )
-        if all(part.triangular for part in objective.parts):
-            note += " Increase tolerance or lam."
-        else:
-            note += (
-                f" Some kernels have low rank, so that M may be nearly singular at "
-                f"lam={problem.lam:g}. Increase lam or jitter."
-            )
     return PointOutput(values, [-found.objective], "no", note)
 
 
@@ -130,60 +270,43 @@ def minimize(
     # Rounding error of J for well-conditioned M. It grows with the condition number as lambda
     # shrinks; the gradient is more accurate.
     slack = 1e-14 * (objective.lam + objective.total) * objective.n
-    history = _History(memory)
-    values, evaluations, lost = [now.objective], 1, False
+    history: History = deque(maxlen=memory)
+    values, lost = [now.objective], False
     with suppress(KeyboardInterrupt):
         while (gradient := unit * float(np.linalg.norm(now.residual))) > tolerance:
             report(now.objective, gradient)
             if len(values) == max_iterations:
                 break
-            step, new, tried = _quasi_newton(objective, now, history, slack)
-            evaluations += tried
+            step, new = _quasi_newton(objective, now, history, slack)
             if new is None:
                 history.clear()
                 step = now.residual
                 new = _em_step(objective, now)
-                evaluations += 1
                 if new is None or _rose(now, new, slack):
                     lost = True
                     break
-            history.add(step, now.residual - new.residual)
+            change = now.residual - new.residual
+            curvature = float(np.vdot(step, change))
+            if curvature > 1e-10 * np.linalg.norm(step) * np.linalg.norm(change):
+                history.append((step, change, 1 / curvature))
             now = new
             values.append(now.objective)
     gradient = unit * float(np.linalg.norm(now.residual))
-    return Minimum(now, np.array(values), gradient, evaluations, lost)
+    return Minimum(now, np.array(values), gradient, lost)
 
 
-class _History:
-    """The last steps and their changes of the gradient, in the moving frame."""
-
-    def __init__(self, memory: int):
-        self._pairs: deque[tuple[Array, Array, float]] = deque(maxlen=memory)
-
-    def __bool__(self) -> bool:
-        return bool(self._pairs)
-
-    def clear(self) -> None:
-        self._pairs.clear()
-
-    def add(self, step: Array, change: Array) -> None:
-        """Store a step and the decrease of the residual, if their curvature is positive."""
-        curvature = float(np.vdot(step, change))
-        if curvature > 1e-10 * np.linalg.norm(step) * np.linalg.norm(change):
-            self._pairs.append((step, change, 1 / curvature))
-
-    def direction(self, residual: Array) -> Array:
-        """Quasi-Newton direction by the two-loop recursion. O(memory l^2)."""
-        direction, shares = residual.copy(), []
-        for step, change, inverse in reversed(self._pairs):
-            share = inverse * float(np.vdot(step, direction))
-            direction -= share * change
-            shares.append(share)
-        _, change, inverse = self._pairs[-1]
-        direction /= inverse * float(np.vdot(change, change))
-        for (step, change, inverse), share in zip(self._pairs, reversed(shares), strict=True):
-            direction += (share - inverse * float(np.vdot(change, direction))) * step
-        return direction
+def _direction(history: History, residual: Array) -> Array:
+    """Quasi-Newton direction by the two-loop recursion. O(memory l^2)."""
+    direction, shares = residual.copy(), []
+    for step, change, inverse in reversed(history):
+        share = inverse * float(np.vdot(step, direction))
+        direction -= share * change
+        shares.append(share)
+    _, change, inverse = history[-1]
+    direction /= inverse * float(np.vdot(change, change))
+    for (step, change, inverse), share in zip(history, reversed(shares), strict=True):
+        direction += (share - inverse * float(np.vdot(change, direction))) * step
+    return direction
 
 
 def _em_step(objective: MutualObjective, now: Evaluation) -> Evaluation | None:
@@ -200,16 +323,15 @@ def _rose(now: Evaluation, new: Evaluation, slack: float) -> bool:
 
 
 def _quasi_newton(
-    objective: MutualObjective, now: Evaluation, history: _History, slack: float
-) -> tuple[Array, Evaluation | None, int]:
-    """Step, its evaluation (None if J does not fall), and the number of evaluations."""
+    objective: MutualObjective, now: Evaluation, history: History, slack: float
+) -> tuple[Array, Evaluation | None]:
+    """Step, and its evaluation; None if J does not fall."""
     if not history:
-        return now.residual, None, 0
-    direction = history.direction(now.residual)
+        return now.residual, None
+    direction = _direction(history, now.residual)
     slope = -(objective.lam + objective.total) / 2 * float(np.vdot(now.residual, direction))
-    length, tried = min(1.0, LONGEST / float(np.abs(direction).max())), 0
+    length = min(1.0, LONGEST / float(np.abs(direction).max()))
     while length > SHORTEST:
-        tried += 1
         try:
             new = objective.evaluate(_moved(now.factor, length * direction))
         except LinAlgError:
@@ -217,9 +339,9 @@ def _quasi_newton(
             continue
         promised, rise = length * slope, new.objective - now.objective
         if rise <= SUFFICIENT * promised + slack:
-            return length * direction, new, tried
+            return length * direction, new
         length *= float(np.clip(-promised / (2 * (rise - promised)), 0.1, 0.5))
-    return direction, None, tried
+    return direction, None
 
 
 def _moved(factor: Array, step: Array) -> Array:

@@ -31,12 +31,6 @@ from ...numerics.wishart import Bartlett, log_det_of_factor, solve_right, stacke
 from ..engine.engine import Run
 from ..engine.result import ExactOutput
 
-__all__ = [
-    "evidence_of_mutual_kernel_completion",
-    "nested_groups",
-    "sample_mutual_kernel_completion",
-]
-
 type Array = npt.NDArray[np.float64]
 type Positions = npt.NDArray[np.intp]
 
@@ -70,6 +64,7 @@ def nested_groups(problem: CompletionProblem) -> list[Positions] | None:
 
 
 def not_nested(model: MutualKernelCompletion) -> str | None:
+    """Why Exact does not apply to a model; None where it does."""
     if model.collapsed:
         return "it draws the missing blocks, which a collapsed model lacks"
     if nested_groups(model.problem) is None:
@@ -170,8 +165,8 @@ def evidence_of_mutual_kernel_completion(model: MutualKernelCompletion) -> float
 def _tails(problem: CompletionProblem, groups: list[Group]) -> dict[str, float | Array]:
     """Powers p from which on E|x|^p is infinite for some entry, by variable.
 
-    S_j has the tails of 1/chi2 with d_j - |j| + 1 degrees of freedom. They determine the tails of M
-    and of matrices with scale M; regression coefficients have the tails of the root.
+    S_j, and so M, has the tails of 1/chi2 with d_j - |j| + 1 degrees of freedom; regressions have
+    those of the root.
     """
     heaviest = min((g.freedom - (g.stop - g.start) + 1) / 2 for g in groups)
     tails: dict[str, float | Array] = {"M": heaviest, "trace_Q": heaviest}

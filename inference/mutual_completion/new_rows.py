@@ -24,23 +24,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve, solve_triangular
 
-__all__ = ["NewRows", "imputed_rows"]
-
 
 @dataclass(frozen=True)
 class NewRows:
     """Distribution of the missing entries of new objects' rows.
 
-    Parameters
-    ----------
-    stack : array (kernel, l, l)
-        Completed kernels of the training objects, positive definite.
-    visible : array of bool (l, kernel)
-        Training objects that each kernel has.
-    strength : float
-        The model's lambda'.
-    weights : array (kernel,)
-        Degrees of freedom of each kernel, divided by its unit.
+    `stack` (kernel, l, l) has the completed kernels of the training objects, `visible` (l, kernel)
+    those that each kernel has, `strength` is lambda', and `weights` (kernel,) are nu over the
+    kernel's unit.
     """
 
     stack: NDArray
@@ -136,15 +127,8 @@ class NewRows:
 def imputed_rows(rows: NDArray, stack: NDArray, visible: NDArray, *, zero: bool) -> NDArray:
     """Rows (kernel, new, l) with NaN replaced as `impute_kernels` completes training objects.
 
-    Parameters
-    ----------
-    rows : array (kernel, new, l)
-    stack : array (kernel, l, l)
-        Imputed kernels of the training objects.
-    visible : array of bool (l, kernel)
-    zero : bool
-        Whether missing objects are the origin. Otherwise they are the mean of visible training
-        objects.
+    `stack` and `visible` are as for `NewRows`. With `zero`, missing objects are the origin;
+    otherwise the mean of the visible training objects.
     """
     if zero:
         return np.nan_to_num(rows)

@@ -12,8 +12,6 @@ from ...models.mutual_kernel_completion import MutualKernelCompletion
 from ...user_warnings import warn_user
 from ...validation import argument_error
 
-__all__ = ["completed_kernels"]
-
 OWNER = "predict"
 DIMS = ("kernel", "object", "object_")
 #: With fewer effective draws of an entry, a warning says that its sd and interval are rough.
@@ -28,12 +26,10 @@ def completed_kernels(
     keep_draws: bool = False,
     ci_prob: float = 0.9,
 ) -> Dataset:
-    """Completed kernels, their standard deviations, and intervals of the monitored entries.
+    """Completed kernels, their sds, and intervals of the monitored entries; see `predict`.
 
-    See `predict`. The attribute ``ci_prob`` is the probability of the intervals. For chains, the
-    attributes ``slowest`` and ``least_effective_draws`` give the monitored quantity (`entries`,
-    ``missing_Q``, ``unseen_M``, if kept) with the fewest effective draws, and their number; below
-    100 it warns.
+    For chains, the attributes ``slowest`` and ``least_effective_draws`` give the monitored quantity
+    with the fewest effective draws, and their number; below 100 it warns.
     """
     if kernels_new is not None:
         raise argument_error(

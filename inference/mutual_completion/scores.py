@@ -38,15 +38,6 @@ from ...validation import (
     integer_seed,
 )
 
-__all__ = [
-    "correlation_distance",
-    "entry_coverage",
-    "ideal_kernel",
-    "kernel_alignment",
-    "missing_entries",
-    "svm_auc",
-]
-
 type Entries = Mapping[str, Sequence[tuple[Any, Any]]]
 
 

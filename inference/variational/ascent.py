@@ -33,18 +33,6 @@ from ...user_warnings import warn_user
 from ..engine.engine import Run
 from ..engine.progress import OutOfTime
 
-__all__ = [
-    "FIRST_ROUND",
-    "Anderson",
-    "Ascent",
-    "Coordinates",
-    "MultistartResult",
-    "State",
-    "ascended",
-    "beginnings",
-    "multistart_ascent",
-]
-
 type Array = npt.NDArray[np.float64]
 
 # Largest default number of starts.
@@ -98,8 +86,8 @@ class Coordinates[S]:
 class Anderson[S: State]:
     """Accelerated iterations of one start: a call with a state returns the next state.
 
-    An iteration costs O(n) for n coordinates plus one update, or two if the first one is rejected.
-    Up to 18 n numbers are stored.
+    O(n) for n coordinates plus one update, or two if the first one is rejected; 18 n stored
+    numbers.
     """
 
     def __init__(self, update: Callable[[S], S], coordinates: Coordinates[S]):
@@ -231,9 +219,8 @@ def beginnings[S: State](
 ) -> Iterator[Ascent[S]]:
     """Yield starts at uniform weights, at the vertices, then at uniform draws from the simplex.
 
-    If there are more vertices than starts left, every vertex does one iteration and those with the
-    highest objective are used, so that the result does not depend on the order of the kernels.
-    `check` is called before each vertex and may raise an exception.
+    If there are more vertices than starts left, every vertex does one iteration and the highest are
+    used, whatever the order of the kernels. `check` is called before each and may raise.
     """
     yield begin(np.full(n_kernels, 1 / n_kernels))
     if starts > 1:
@@ -283,11 +270,10 @@ def multistart_ascent[S: State](
     """Do coordinate ascent from every start and choose the start with the highest objective.
 
     `starts_at` make states from initial weights; `known` weights need one start only. A start ends
-    at a relative change of the objective below `tolerance` if the estimated `remaining` increase is
-    no larger. Unless `starts` are given, only the highest start goes on after `first_round`
-    iterations. A decrease beyond rounding, and beyond the error of quadrature for more than three
-    kernels, ends a start, unconverged. An interrupt keeps the states reached so far, unconverged.
-    FloatingPointError if no start has a finite objective.
+    at a relative change below `tolerance` if the estimated `remaining` increase is no larger.
+    Unless `starts` are given, only the highest goes on after `first_round` iterations. A decrease
+    beyond rounding, and beyond the error of quadrature for more than three kernels, ends a start,
+    unconverged; an interrupt keeps the states reached so far.
     """
     compete = first_round is not None and starts is None
     fall = NEW_POINTS if n_kernels > 3 else ROUNDED

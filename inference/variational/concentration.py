@@ -29,8 +29,6 @@ from scipy.special import digamma, gammaln, zeta
 
 from ...validation import argument_error
 
-__all__ = ["ConcentrationFactor", "check_prior", "concentration_factor"]
-
 type Array = npt.NDArray[np.float64]
 
 # Range of mu, lam and mu / lam in which the integrals are accurate: outside, log Gamma loses its
@@ -243,9 +241,8 @@ def concentration_factor(
     """Integrate Q(rho) for given E[log beta] (S,), negative; S >= 2.
 
     The nodes of a factor `near` are used again if they still fit. Log normaliser (absolute) and
-    moments (relative) are accurate to 1e-7 for mu and lam from 1e-3 to 1e8 and mu / lam <= 1e7, for
-    any E[log beta]. Cost O(S X Y) with X = 30 to 60 nodes (hundreds if mu is small or lam large)
-    and Y = 30 to 70.
+    moments (relative) are accurate to 1e-7 for mu and lam from 1e-3 to 1e8 and mu / lam <= 1e7. O(S
+    X Y) with X = 30 to 60 nodes (hundreds if mu is small or lam large) and Y = 30 to 70.
     """
     slope = mean_log_beta - lam
     if (

@@ -7,22 +7,19 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pymc as pm
+import xarray as xr
+from scipy.linalg import solve_triangular
 from scipy.special import digamma, gammaln, logsumexp
+from scipy.stats import norm
 
 from ...models.combinations.sums import Binary
 from ...numerics.normal_regression import precision_factor_or_none
 from ..engine.engine import unknown_combination
 
-__all__ = [
-    "BinaryFactor",
-    "Gamma",
-    "binary_factor",
-    "precision_factor",
-    "regressors_bound",
-    "why_not",
-]
-
 type Array = npt.NDArray[np.float64]
+#: Dims and values of variables by name.
+type Variables = dict[str, tuple[tuple[str, ...], Array | float]]
 
 # Least square of a pivot relative to its diagonal entry: smaller values are rounding errors. The
 # Gibbs samplers use a larger bound, because they can factorise in another way.
@@ -46,14 +43,34 @@ def precision_factor(gram: Array, precision: Array) -> tuple[Array, Array]:
     return factor, np.diag(factor)
 
 
+def sample_regressors(
+    mean: Array, factor: Array, pivots: Array, draws: int, rng: np.random.Generator
+) -> tuple[Array, Array]:
+    """Draws (draw, M) of a normal with the precision of `precision_factor`; log densities (draw,).
+
+    O(draws M^2).
+    """
+    noise = rng.normal(size=(len(mean), draws))
+    values = mean + solve_triangular(factor, noise, lower=True, trans="T").T
+    return values, np.log(pivots).sum() + norm.logpdf(noise).sum(axis=0)
+
+
+def as_dataset(variables: Variables, model: pm.Model) -> xr.Dataset:
+    """Parameters of a mean field, with the model's labels of their dims."""
+    dims = {dim for variable in variables.values() for dim in variable[0]}
+    return xr.Dataset(
+        dict(variables), coords={dim: list(model.coords[dim]) for dim in sorted(dims)}
+    )
+
+
 def regressors_bound(
     shape: float, rate: float, log_det: float, posterior_rate: Array, sharing: int = 1
 ) -> float:
     """E[log p(w | precision) + log p(precision)] plus the entropies of both factors.
 
-    For w ~ N(0, 1 / precision), precision ~ Gamma(shape, rate), when the precisions' factor
-    Gamma(shape + 1/2, posterior_rate) was updated after that of w, with log determinant `log_det`.
-    If each precision is that of several w (`sharing`), the factor's shape is shape + sharing / 2.
+    For w ~ N(0, 1 / precision), precision ~ Gamma(shape, rate), when the precisions' factor was
+    updated after that of w. If each precision is that of several w (`sharing`), its shape is shape
+    + sharing / 2.
     """
     posterior_shape = shape + 0.5 * sharing
     constant = 0.5 * sharing + shape * np.log(rate) - gammaln(shape) + gammaln(posterior_shape)
@@ -141,9 +158,9 @@ def binary_factor(
 ) -> BinaryFactor:
     """Compute Q(beta) exactly by enumeration of its 2^S states, in O(2^S S^2).
 
-    It is proportional to exp(b'beta - beta'A beta / 2) prod_s p_s^beta_s (1 - p_s)^(1 - beta_s)
-    for the `prior` p, `linear` b and `quadratic` A (Damoulas & Girolami 2009, section 3.1; their
-    appendix B does not derive it). Without `empty`, the selection of no kernel is no state.
+    It is proportional to exp(b'beta - beta'A beta / 2) prod_s p_s^beta_s (1 - p_s)^(1 - beta_s) for
+    the `prior` p, `linear` b and `quadratic` A. Without `empty`, the selection of no kernel is no
+    state.
     """
     states = _selections(len(prior))
     log_prior = states @ np.log(prior) + (1 - states) @ np.log1p(-prior)

@@ -42,10 +42,6 @@ from scipy.linalg import solve_triangular
 from scipy.special import softmax
 from scipy.stats import qmc
 
-from ...user_warnings import warn_user
-
-__all__ = ["TINY", "SimplexFactor", "moments_around", "simplex_factor", "warn_of_imprecision"]
-
 type Array = npt.NDArray[np.float64]
 
 # Expected weights vanish where concentrations are tiny; their logarithms are coordinates.
@@ -349,9 +345,9 @@ def _differences(features: Array, mass: Array, half: npt.NDArray[np.bool_]) -> t
 class SimplexFactor:
     """Moments of Q(beta); made by `simplex_factor`.
 
-    `log_normaliser` is the log of the integral over the first S - 1 weights, and `ess` the
-    effective number of quadrature points, (sum w)^2 / sum w^2: with a few, moments are unreliable.
-    `_origin` is the factor for which the points were placed, if it is another one.
+    `log_normaliser` is the log of the integral over the first S - 1 weights, `ess` the effective
+    number of quadrature points, and `_origin` another factor for which the points were placed, if
+    any.
     """
 
     mean: Array
@@ -434,12 +430,11 @@ def simplex_factor(
 ) -> SimplexFactor:
     """Integrate Q(beta) ~ exp(b'beta - beta'A beta / 2) prod beta_s^(a_s - 1) for S >= 2.
 
-    The points of a similar factor `near` are used again while this factor is close to the one for
-    which they were placed. With the same points, a sequence of factors maximises a bound with
-    respect to the same measure, so the bound cannot fall. New points are placed from the mode of
-    `near`; the bound may then jump by the quadrature's error. O(S^2) per point; 100 weights take
-    1 s. FloatingPointError for A or b so large (above 1e15) that log Q is lost in rounding, and for
-    concentrations outside 1e-100..1e100.
+    The points of a factor `near` are used again while this factor is close to the one for which
+    they were placed: a sequence of factors then maximises a bound with respect to the same measure.
+    New points are placed from the mode of `near`; the bound may then jump by the quadrature's
+    error. O(S^2) per point; 100 weights take 1 s. FloatingPointError for A or b so large (above
+    1e15) that log Q is lost in rounding, and for concentrations outside 1e-100..1e100.
     """
     if not LEAST < concentration.min() <= concentration.max() < 1 / LEAST:
         raise FloatingPointError(
@@ -486,13 +481,3 @@ def moments_around(log_weights: Array, mean: Array, second: Array) -> tuple[Arra
     """
     moved = softmax(log_weights)
     return moved, second - np.outer(mean, mean) + np.outer(moved, moved)
-
-
-def warn_of_imprecision(factor: SimplexFactor) -> None:
-    """Warn if the points of the final factor do not suffice."""
-    if not factor.precise:
-        warn_user(
-            "VB's moments of the kernel weights are imprecise: their distribution is too uneven "
-            f"for its quadrature ({factor.ess:,.0f} effective points). Compare with a sampler, or "
-            "leave out kernels."
-        )

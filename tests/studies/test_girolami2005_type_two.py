@@ -68,9 +68,9 @@ def test_priors_are_fitted_from_the_iteration_on_and_bounds_do_not_fall(monkeypa
         # The prior of each iteration is that of the factors before it.
         for (_, before), (priors, _) in pairwise(half[6:]):
             assert priors["phi"] == most_likely(before.phi)
-            assert priors["varphi"] == most_likely(before.varphi)
+            assert priors["varphi"] == most_likely(before.weights.rho)
         bounds = np.array([state.objective for _, state in half])
         assert (np.diff(bounds) > -1e-8 * np.abs(bounds[1:])).all()
     assert fitted.bounds.tolist() == [made[39][1].objective, made[79][1].objective]
-    np.testing.assert_array_equal(fitted.weights[1], made[79][1].beta_mean)
+    np.testing.assert_array_equal(fitted.weights[1], made[79][1].weights.mean)
     assert fitted.result["posterior"]["beta"].shape == (1, 5, n)

@@ -9,9 +9,9 @@ import composite_fixture
 import kernelzoo as kz
 from composite_fixture import brute_force, classification, regression
 from family import assert_ks, assert_mean, assert_z
-from kernelzoo.custom_steps.composite_kernel.steps import CompositeKernelGibbs
-from kernelzoo.custom_steps.composite_kernel.sweep import (
+from kernelzoo.custom_steps.composite_kernel.steps import (
     Classification,
+    CompositeKernelGibbs,
     Prior,
     Regression,
     State,

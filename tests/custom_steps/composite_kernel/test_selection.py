@@ -10,7 +10,7 @@ from scipy import stats
 
 import kernelzoo as kz
 from family import assert_ks, assert_z
-from kernelzoo.custom_steps.composite_kernel import sweep as composite_sweep
+from kernelzoo.custom_steps.composite_kernel import steps as composite_sweep
 from kernelzoo.custom_steps.composite_kernel.steps import CompositeKernelGibbs
 from kernelzoo.models.combinations import Binary, DirichletWeights
 

@@ -6,7 +6,7 @@ import pytest
 from scipy import stats
 
 from family import assert_z
-from kernelzoo.custom_steps.composite_kernel import steps, sweep
+from kernelzoo.custom_steps.composite_kernel import steps
 from kernelzoo.custom_steps.composite_kernel.steps import CompositeKernelGibbs
 from kernelzoo.inference.engine.evaluation import compiling_with, python_mode
 from kernelzoo.models.combinations.sums import Binary, DirichletWeights
@@ -95,9 +95,9 @@ def test_joint_law_is_invariant_in_a_long_run(shared):
 @pytest.mark.parametrize("shared", ["weights", "all"])
 def test_wrong_degrees_of_freedom_of_the_precisions_are_detected(monkeypatch, shared):
     """Planted bug: phi is drawn as if it were that of one output."""
-    correct = sweep.draw_precisions
+    correct = steps.draw_precisions
     monkeypatch.setattr(
-        sweep, "draw_precisions", lambda al, a, b, rng: correct(al, a - 0.5 * (P - 1), b, rng)
+        steps, "draw_precisions", lambda al, a, b, rng: correct(al, a - 0.5 * (P - 1), b, rng)
     )
     with pytest.raises(AssertionError):
         joint_test(shared)
@@ -112,9 +112,9 @@ def test_evidence_is_that_of_all_outputs(stack, gamma):
     design = Design.of(stack)
     found, expected = [], []
     for beta in rng.dirichlet(np.ones(S), size=4):
-        state = sweep.State(np.zeros((P, stack.shape[2])), phi, beta, np.ones(S), gamma)
-        terms = sweep.Regression(t).terms(state, design, rng)
-        found.append(sweep.conditional(design, beta, terms, phi).log_evidence())
+        state = steps.State(np.zeros((P, stack.shape[2])), phi, beta, np.ones(S), gamma)
+        terms = steps.Regression(t).terms(state, design, rng)
+        found.append(steps.conditional(design, beta, terms, phi).log_evidence())
         composite = np.tensordot(beta, stack, axes=1)
         signal = (composite / phi) @ composite.T
         expected.append(

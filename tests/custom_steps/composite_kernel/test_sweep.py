@@ -6,8 +6,8 @@ from polyagamma import random_polyagamma
 from scipy import stats
 
 from family import assert_ks, assert_mean, assert_z
-from kernelzoo.custom_steps.composite_kernel import sweep as composite_sweep
-from kernelzoo.custom_steps.composite_kernel.sweep import (
+from kernelzoo.custom_steps.composite_kernel import steps as composite_sweep
+from kernelzoo.custom_steps.composite_kernel.steps import (
     COLLAPSED,
     Classification,
     Prior,

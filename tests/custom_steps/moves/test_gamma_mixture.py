@@ -4,7 +4,7 @@ from scipy import integrate, stats
 from scipy.special import gammaln
 
 from family import assert_ks
-from kernelzoo.custom_steps.moves.gamma_mixture import GammaMixture
+from kernelzoo.custom_steps.multinomial_probit.kernel_coordinates import GammaMixture
 
 PRIORS = [(1.0, 1.0), (2.0, 1.5), (0.3, 0.1), (50.0, 3.0), (5.0, 1e-4)]
 

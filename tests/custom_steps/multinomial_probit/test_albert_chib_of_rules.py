@@ -11,7 +11,7 @@ import kernelzoo as kz
 from family import assert_ks, assert_z
 from kernelzoo.custom_steps import AlbertChib
 from kernelzoo.custom_steps.multinomial_probit import albert_chib as kernel_albert_chib
-from kernelzoo.custom_steps.multinomial_probit import sweep as probit_kernel_sweep
+from kernelzoo.custom_steps.multinomial_probit import albert_chib as probit_kernel_sweep
 from probit_moments import log_probability
 
 TAU, UPSILON = 1.0, 0.6

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from family import assert_mean
-from kernelzoo.custom_steps.multinomial_probit.annealed_selection import (
+from kernelzoo.custom_steps.multinomial_probit.marginal import (
     _proposal,
     annealed_move,
 )

@@ -3,8 +3,8 @@ import pytest
 from scipy import integrate, special, stats
 
 from family import assert_ks, assert_mean
-from kernelzoo.custom_steps.multinomial_probit import cone
-from kernelzoo.custom_steps.multinomial_probit.cone import sample_cone
+from kernelzoo.custom_steps.multinomial_probit import conditionals as cone
+from kernelzoo.custom_steps.multinomial_probit.conditionals import sample_cone
 from probit_moments import truncated_moments
 
 MEANS = {

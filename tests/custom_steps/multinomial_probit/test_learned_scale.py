@@ -15,10 +15,13 @@ from kernelzoo.custom_steps.moves.metropolis import (
     initial_concentration_tuning,
     initial_weight_tuning,
 )
+from kernelzoo.custom_steps.multinomial_probit.albert_chib import Moves, Tuning, sweep
 from kernelzoo.custom_steps.multinomial_probit.kernel_coordinates import KernelCoordinates
-from kernelzoo.custom_steps.multinomial_probit.marginal import MarginalProbit
-from kernelzoo.custom_steps.multinomial_probit.marginal_sweep import Target, marginal_sweep
-from kernelzoo.custom_steps.multinomial_probit.sweep import Moves, Tuning, sweep
+from kernelzoo.custom_steps.multinomial_probit.marginal import (
+    MarginalProbit,
+    Target,
+    marginal_sweep,
+)
 from kernelzoo.inference.engine.paper import identified
 from kernelzoo.models.combinations.sums import Mean
 from kernelzoo.models.multinomial_probit import Composition

@@ -8,11 +8,13 @@ from scipy import integrate, stats
 from scipy.special import gammaln
 
 from kernelzoo.custom_steps.block import ValueMap
-from kernelzoo.custom_steps.moves.gamma_mixture import GammaMixture
 from kernelzoo.custom_steps.multinomial_probit import kernel_coordinates
-from kernelzoo.custom_steps.multinomial_probit import marginal_sweep as probit_marginal_sweep
-from kernelzoo.custom_steps.multinomial_probit.kernel_coordinates import KernelCoordinates
-from kernelzoo.custom_steps.multinomial_probit.marginal_sweep import Target, marginal_sweep
+from kernelzoo.custom_steps.multinomial_probit import marginal as probit_marginal_sweep
+from kernelzoo.custom_steps.multinomial_probit.kernel_coordinates import (
+    GammaMixture,
+    KernelCoordinates,
+)
+from kernelzoo.custom_steps.multinomial_probit.marginal import Target, marginal_sweep
 from kernelzoo.models.combinations.sums import FixedWeights, Mean
 from kernelzoo.models.multinomial_probit import Composition
 from probit_fixture import (

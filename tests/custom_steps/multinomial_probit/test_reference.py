@@ -8,7 +8,7 @@ import pytest
 import kernelzoo as kz
 import probit_reference
 from family import assert_z
-from kernelzoo.custom_steps.multinomial_probit import marginal_sweep as probit_marginal_sweep
+from kernelzoo.custom_steps.multinomial_probit import marginal as probit_marginal_sweep
 from probit_fixture import State
 from probit_reference import PROBLEMS, functionals, marginal_chain, paper_chain, summary, z_scores
 

@@ -6,8 +6,8 @@ from kernelzoo.custom_steps.moves.metropolis import (
     initial_concentration_tuning,
     initial_weight_tuning,
 )
-from kernelzoo.custom_steps.multinomial_probit import sweep as probit_sweep
-from kernelzoo.custom_steps.multinomial_probit.sweep import Moves, Tuning, sweep
+from kernelzoo.custom_steps.multinomial_probit import albert_chib as probit_sweep
+from kernelzoo.custom_steps.multinomial_probit.albert_chib import Moves, Tuning, sweep
 from kernelzoo.models.combinations.sums import Mean
 from kernelzoo.models.multinomial_probit import Composition
 from probit_fixture import (

@@ -11,17 +11,17 @@ from scipy.special import log_ndtr, ndtr
 from family import assert_ks, assert_mean, assert_z
 from kernelzoo.custom_steps.moves import metropolis
 from kernelzoo.custom_steps.moves.selection import update_selection
-from kernelzoo.custom_steps.multinomial_probit import sweep as probit_kernel_sweep
-from kernelzoo.custom_steps.multinomial_probit.conditionals import log_evidence
-from kernelzoo.custom_steps.multinomial_probit.kernel_coordinates import KernelCoordinates
-from kernelzoo.custom_steps.multinomial_probit.marginal_sweep import Target, marginal_sweep
-from kernelzoo.custom_steps.multinomial_probit.sweep import (
+from kernelzoo.custom_steps.multinomial_probit import albert_chib as probit_kernel_sweep
+from kernelzoo.custom_steps.multinomial_probit.albert_chib import (
     Composition,
     Moves,
     adapt,
     initial_tuning,
     sweep,
 )
+from kernelzoo.custom_steps.multinomial_probit.conditionals import log_evidence
+from kernelzoo.custom_steps.multinomial_probit.kernel_coordinates import KernelCoordinates
+from kernelzoo.custom_steps.multinomial_probit.marginal import Target, marginal_sweep
 from kernelzoo.models.combinations import normal_coordinates
 from kernelzoo.models.combinations.products import FixedProduct, Product
 from kernelzoo.models.combinations.sums import Binary, DirichletWeights, FixedWeights, Mean

@@ -10,7 +10,7 @@ from scipy.special import gamma
 import kernelzoo as kz
 from family import assert_ks, assert_mean
 from kernelzoo.inference.engine.engine import Run
-from kernelzoo.inference.kernel_completion.diagonal_exact import (
+from kernelzoo.inference.kernel_completion.diagonal import (
     LogLambda,
     sample_diagonal_completion,
 )

@@ -11,8 +11,10 @@ from kernelzoo.inference.engine.engine import Run
 from kernelzoo.inference.engine.fit import fit
 from kernelzoo.inference.engine.groups import log_density
 from kernelzoo.inference.engine.paper import log_evidence
-from kernelzoo.inference.kernel_completion.diagonal_exact import LogLambda
-from kernelzoo.inference.kernel_completion.diagonal_vb import fit_diagonal_wishart_completion
+from kernelzoo.inference.kernel_completion.diagonal import (
+    LogLambda,
+    fit_diagonal_wishart_completion,
+)
 from kernelzoo.models.diagonal_wishart_completion import DiagonalWishartCompletion
 
 RUN = Run(progressbar=False)

@@ -16,7 +16,7 @@ from kernelzoo.custom_steps.kernel_completion.tanner_wong import (
 )
 from kernelzoo.inference.engine.engine import Run
 from kernelzoo.inference.engine.paper import log_evidence
-from kernelzoo.inference.kernel_completion.exact import (
+from kernelzoo.inference.kernel_completion.wishart import (
     draw_blocks,
     inverse_wishart_moments,
     sample_completion,
@@ -217,10 +217,7 @@ def test_completed_matrices_are_positive_definite(n1, n2, width, excess, seed):
 
 def test_draw_uses_what_was_factored_once(model):
     """Nothing given is changed, and the same generator gives the same draw."""
-    spectrum = Spectrum.of(model.theta, model.K11_values)
-    total = np.linalg.cholesky(model.theta[:3, :3] + model.K11_values)
-    one, other = (
-        draw_blocks(spectrum, total, model.r, model.eta, np.random.default_rng(5)) for _ in range(2)
-    )
+    constants = Constants.of(model.parameters)
+    one, other = (draw_blocks(constants, np.random.default_rng(5)) for _ in range(2))
     for name, value in one.items():
         np.testing.assert_array_equal(value, other[name])

@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from family import assert_mean
+from kernelzoo.custom_steps.kernel_completion.tanner_wong import Constants
 from kernelzoo.inference.engine.engine import Run
 from kernelzoo.inference.engine.groups import log_density
 from kernelzoo.inference.engine.paper import log_evidence
-from kernelzoo.inference.kernel_completion.vb import _Approximation, completion_by_vb
+from kernelzoo.inference.kernel_completion.wishart import _Approximation, completion_by_vb
 from kernelzoo.models.wishart_completion import WishartCompletion
 
 RUN = Run(progressbar=False)
@@ -86,7 +87,7 @@ def test_bound_is_below_the_evidence_and_stationary(n1, n2, excess_r, excess_eta
     model = WishartCompletion(theta, K11, r=n - 1 + excess_r, eta=n - 1 + excess_eta)
     bound = completion_by_vb(model, RUN).elbo[0][-1]
     assert bound <= log_evidence(model)
-    q = _Approximation.of(model.parameters)
+    q = _Approximation(Constants.of(model.parameters), 1 / model.eta)
     missed = q.missed_information()
     for factor in (0.9, 1.1):
         assert replace(q, shrinkage=factor * q.shrinkage).missed_information() > missed

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from kernelzoo.inference.multinomial_probit.vb_kernels import ExpectedKernels
+from kernelzoo.inference.variational.passes import InMemory
 from kernelzoo.numerics import probit, threads
 from kernelzoo.numerics.probit import log_probability_and_gradient
 from probit_moments import truncated_moments
@@ -18,8 +19,9 @@ def given():
     return kernels, np.array([0.3, 0.7]), rng.normal(size=(C, M)), rng.integers(C, size=N)
 
 
-def expected_utilities(kernels, *given):
-    return ExpectedKernels(kernels, None).utilities(*given)
+def expected_utilities(kernels, weights, regressors, labels):
+    source = InMemory(kernels)
+    return ExpectedKernels(source, None).utilities(weights, regressors, source.parts(labels))
 
 
 def test_sums_are_those_of_all_objects_at_once(given):

@@ -13,8 +13,8 @@ from scipy.stats import norm
 import kernelzoo as kz
 from family import assert_mean, assert_z, controlled, z_bound
 from kernelzoo.inference.engine.groups import log_density
+from kernelzoo.inference.multinomial_probit import vb as updates
 from kernelzoo.inference.multinomial_probit import vb as vb
-from kernelzoo.inference.multinomial_probit import vb_updates as updates
 from kernelzoo.inference.variational import simplex
 from kernelzoo.inference.variational.ascent import Ascent, beginnings
 from kernelzoo.inference.variational.factors import precision_factor
@@ -154,7 +154,7 @@ def test_bound_never_falls(seed):
         state = ascent.state
         for _ in range(60):
             before, state = state.objective, updates.update(data, state)
-            placed_anew = state.beta is not None and state.beta._origin is None
+            placed_anew = state.weights.beta is not None and state.weights.beta._origin is None
             allowed = 1e-8 * abs(state.objective)
             if placed_anew:
                 allowed += {4: 2e-3, 6: 6e-3}.get(n_kernels, 0.0)
@@ -353,4 +353,5 @@ def test_an_iteration_forms_no_matrix_of_the_size_of_the_design():
 
     assert peak(lambda: updates.update(data, state)) < 0.6 * of_one_kernel
     # A composite kernel would be seen.
-    assert peak(lambda: np.tensordot(state.beta_mean, state.kernels.design, axes=1)) > of_one_kernel
+    beta, design = state.weights.mean, state.kernels.source.design
+    assert peak(lambda: np.tensordot(beta, design, axes=1)) > of_one_kernel

@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from kernelzoo.inference.multinomial_probit import vb_updates as updates
+from kernelzoo.inference.multinomial_probit import vb as updates
 from kernelzoo.models.kernels import as_stack
 from kernelzoo.models.multinomial_probit import MultinomialProbit
 from probit_slow_reference import (
@@ -57,4 +57,4 @@ def test_learned_kernels_agree_with_a_slow_reference(rule, parametric, monkeypat
     if state.psi is not None:
         close(state.psi.weights, slow["r"])
     if rule.startswith("binary"):
-        close(state.beta.probability[rule == "binary" :], slow["q"])
+        close(state.weights.beta.probability[rule == "binary" :], slow["q"])

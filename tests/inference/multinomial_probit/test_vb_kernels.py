@@ -7,9 +7,9 @@ from scipy.stats import multivariate_normal, norm
 import kernelzoo as kz
 from family import assert_mean, assert_z
 from kernelzoo.inference.engine.groups import log_density
+from kernelzoo.inference.multinomial_probit import vb as updates
 from kernelzoo.inference.multinomial_probit import vb as vb
-from kernelzoo.inference.multinomial_probit import vb_kernel_parameters as kp
-from kernelzoo.inference.multinomial_probit import vb_updates as updates
+from kernelzoo.inference.multinomial_probit import vb_kernels as kp
 from kernelzoo.inference.variational.factors import binary_factor
 from kernelzoo.models.combinations.products import FixedProduct, Product
 from kernelzoo.models.combinations.sums import Binary, DirichletWeights, FixedWeights, Mean
@@ -44,7 +44,7 @@ def model_of(rule, parametric, **settings):
 
 def composites(model, sample, draws):
     """Composite kernels (draw, N, M) of draws from q."""
-    family = updates.KernelFamily.of(model)
+    family = updates.KernelFamily(model.composition)
     known = np.tile(family.composition.known, (draws, 1))
     values = {"beta": sample.get("beta", known)}
     values |= {"theta": sample["theta"]} if "theta" in sample else {}
@@ -78,7 +78,7 @@ def test_bound_is_the_monte_carlo_bound(rule, parametric):
     f = np.einsum("dnm,dcm->dnc", K, sample["W"])
     # The mean of q(f): W is independent of what makes the kernel.
     state = answer.sample.__self__.state
-    expected = np.tensordot(state.beta_mean, state.kernels.design, axes=1)
+    expected = np.tensordot(state.weights.mean, state.kernels.source.design, axes=1)
     f_mean = expected @ answer.parameters["W_mean"].values.T
     each = log_probability(f.reshape(-1, f.shape[2]), np.tile(labels, len(f)))
     likelihood = each.reshape(len(f), -1).sum(axis=1)
@@ -104,7 +104,7 @@ def test_factors_against_quadrature(rule, parametric):
     state = approximation.state
     moment = state.W_mean.T @ state.W_mean + np.diag(state.W_var.sum(axis=0))
     log_likelihood = approximation.data.family.log_likelihood(
-        state.utilities.mean @ state.W_mean, state.beta_mean, state.beta_second, moment
+        state.utilities.mean @ state.W_mean, state.weights.mean, state.weights.second, moment
     )
     n = len(state.psi.mean)
     axes = np.meshgrid(*[np.linspace(-8, 8, 101)] * n)
@@ -196,14 +196,14 @@ def test_normal_factor_finds_a_normal_posterior():
 def test_expected_products_are_those_of_draws():
     """E[K'K] under the factor is not K'K at the mean: the first order misses the spread."""
     model = model_of("product", True)
-    family = updates.KernelFamily.of(model)
+    family = updates.KernelFamily(model.composition)
     factor = kp.Normal(np.array([0.2, -0.3, 0.1]), 0.3 * np.eye(3))
     exact = family.expected(factor)
     psi, _ = factor.sample(4000, np.random.default_rng(1))
     stacks = np.array([family.stack(p) for p in psi])
     # The diagonal of a product of Gaussian kernels is one.
     apart = ~np.eye(stacks.shape[2], dtype=bool)
-    assert_mean(stacks[:, 0, apart], exact.design[0][apart])
+    assert_mean(stacks[:, 0, apart], exact.source.design[0][apart])
     products = np.einsum("dnm,dnk->dmk", stacks[:, 0], stacks[:, 0])
     assert_mean(products, exact.products.products[0])
     first = KernelProducts.of(family.stack(factor.mean))

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from kernelzoo.inference.multinomial_probit import vb as updates
 from kernelzoo.inference.multinomial_probit import vb as vb
-from kernelzoo.inference.multinomial_probit import vb_updates as updates
-from kernelzoo.inference.multinomial_probit.vb_updates import ascend, inner_steps
+from kernelzoo.inference.multinomial_probit.vb import ascend, inner_steps
 from kernelzoo.models.combinations.products import Product
 from kernelzoo.models.combinations.sums import Binary, FixedWeights, Mean
 from probit_vb_fixture import RUN, model_of

@@ -15,9 +15,8 @@ from kernelzoo.inference.engine.chains import NUTS
 from kernelzoo.inference.engine.engine import Run
 from kernelzoo.inference.engine.fit import fit
 from kernelzoo.inference.engine.paper_engines import Gibbs
-from kernelzoo.inference.mutual_completion.em import minimize
-from kernelzoo.inference.mutual_completion.gibbs import mutual_kernel_completion_steps
-from kernelzoo.inference.mutual_completion.objective import MutualObjective
+from kernelzoo.inference.mutual_completion import mutual_kernel_completion_steps
+from kernelzoo.inference.mutual_completion.em import MutualObjective, minimize
 from kernelzoo.models.mutual_kernel_completion import MutualKernelCompletion
 from mutual_fixture import problem_of, random_kernels, sweeps
 

@@ -13,8 +13,8 @@ from kernelzoo.inference.variational.simplex import (
     _logits,
     _mode,
     simplex_factor,
-    warn_of_imprecision,
 )
+from kernelzoo.inference.variational.weights import Weights
 
 
 def hard_factor(n_weights, rng):
@@ -175,7 +175,7 @@ def test_a_factor_beyond_the_grids_says_so():
     factor = simplex_factor(*arguments)
     assert not factor.precise
     with pytest.warns(UserWarning, match="moments of the kernel weights are imprecise"):
-        warn_of_imprecision(factor)
+        Weights(factor.mean, factor.second_moment, a, beta=factor).warn_of_imprecision()
 
 
 @pytest.mark.parametrize("n_weights", [2, 3, 5])

@@ -115,7 +115,7 @@ def test_derivatives_are_those_of_the_value(n_classes):
 
 def test_hessian_is_the_covariance_less_the_identity():
     """By draws of the truncated normal, which know nothing of the quadrature."""
-    from kernelzoo.custom_steps.multinomial_probit.cone import sample_cone
+    from kernelzoo.custom_steps.multinomial_probit.conditionals import sample_cone
 
     f, t = np.array([[0.3, 1.2, -0.5]]), np.array([0])
     draws = sample_cone(
