@@ -646,6 +646,8 @@ def test_saved_choices_do_not_hide_other_parameters(data, monkeypatch, tmp_path)
 def test_fits_in_threads_leave_the_warnings_of_others_alone(data):
     X, y = data.train.X, data.train.y
     few = {"combination": "mean", "upsilon": 1.0, "draws": 50, "random_state": 1}
+    # Before 3.12.3, Python's lazy imports (ArviZ has one of JAX) fail in several threads at once.
+    KernelProbitClassifier(**few).fit(X, y)
     before = list(warnings.filters)
     Parallel(3, backend="threading")(
         delayed(KernelProbitClassifier(**few).fit)(X, y) for _ in range(4)
