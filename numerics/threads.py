@@ -1,8 +1,16 @@
-"""Blocks of objects in threads."""
+"""Blocks of objects in threads, and passes over kernels in memory by them."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+type Array = npt.NDArray[np.float64]
 
 #: Objects of a block. Its part of two kernels of 500 features stays in the processor's cache.
 BLOCK = 1024
@@ -33,3 +41,44 @@ def _processors() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+@dataclass(frozen=True)
+class InMemory:
+    """Kernels (S, N, M) with the passes of a `DaskStack`.
+
+    Threads share blocks of the objects, whose sums are added in their order. Functions of a block
+    take its kernels, the parts of arrays by object, and what blocks share.
+    """
+
+    design: Array
+
+    def parts(self, array: Array) -> list[Array]:
+        """Parts of an array (N, ...), as views."""
+        return [array[objects] for objects in blocks_of(len(array))]
+
+    def each(
+        self, function: Callable[..., Any], *shared: Any, by_object: Sequence[Sequence[Any]] = ()
+    ) -> list[Any]:
+        """Values of a function on each block."""
+        return list(self._values(function, shared, by_object))
+
+    def total(
+        self, function: Callable[..., Any], *shared: Any, by_object: Sequence[Sequence[Any]] = ()
+    ) -> tuple[Any, ...]:
+        """Add up the numbers and arrays that a function returns for each block."""
+        values = self._values(function, shared, by_object)
+        return reduce(lambda sums, more: tuple(map(np.add, sums, more)), values)
+
+    def _values(
+        self,
+        function: Callable[..., Any],
+        shared: Sequence[Any],
+        by_object: Sequence[Sequence[Any]],
+    ) -> Iterator[Any]:
+        def value(objects: slice) -> Any:
+            block = objects.start // BLOCK
+            own = (parts[block] for parts in by_object)
+            return function(self.design[:, objects], *own, *shared)
+
+        return in_blocks(value, self.design.shape[1])

@@ -25,9 +25,8 @@ from ...models.composite_kernel import (
 )
 from ...models.kernels.dask_stack import DaskStack
 from ...numerics.kernel_products import KernelProducts
-from ...numerics.threads import blocks_of
+from ...numerics.threads import InMemory, blocks_of
 from ..variational.factors import Gamma, Variables, precision_factor
-from ..variational.passes import InMemory
 
 type Array = npt.NDArray[np.float64]
 

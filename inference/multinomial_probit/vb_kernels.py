@@ -39,8 +39,7 @@ from ...models.kernels.dask_stack import DaskStack, rows_of
 from ...models.multinomial_probit import Composition
 from ...numerics.kernel_products import KernelProducts
 from ...numerics.probit import log_probability_and_gradient
-from ...numerics.threads import blocks_of
-from ..variational.passes import InMemory
+from ...numerics.threads import InMemory, blocks_of
 
 type Array = npt.NDArray[np.float64]
 type LogDensity = Callable[[Array], float]

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from kernelzoo.inference.multinomial_probit.vb_kernels import ExpectedKernels
-from kernelzoo.inference.variational.passes import InMemory
 from kernelzoo.numerics import probit, threads
 from kernelzoo.numerics.probit import log_probability_and_gradient
+from kernelzoo.numerics.threads import InMemory
 from probit_moments import truncated_moments
 
 N, M, S, C = 2500, 7, 2, 4  # two blocks and a part of one
