@@ -14,7 +14,7 @@ from ..validation import (
     integer_seed,
 )
 from .completion.blocks import object_coords
-from .completion.input import PartitionedKernels, check_degrees_of_freedom
+from .completion.input import PartitionedStack, check_degrees_of_freedom
 from .declaration import Declaration
 from .distributions.matrix_normal import MatrixNormal
 from .distributions.wishart import Wishart
@@ -133,10 +133,10 @@ class DiagonalWishartCompletion(Partitioned, Declaration):
         diagonal_W22_1: bool = False,
     ):
         owner = type(self).__name__
-        given = PartitionedKernels.of(theta, K11, weights, owner)
-        n, n1 = len(given.theta), len(given.K11)
-        self.r = check_degrees_of_freedom(n + 1 if r is None else r, "r", owner, above=n - 1)
-        basis = Spectrum.of(given.theta, given.K11)
+        given = PartitionedStack.of(theta, K11, owner)
+        n, n1 = len(given.labels), len(given.K11)
+        basis = Spectrum.of(given.weighted(weights, owner), given.K11)
+        self.r = check_degrees_of_freedom(r, "r", owner, n)
         default_tau = check_positive(alpha, "alpha", owner) * n1 / basis.kappa.sum()
         self.eta = check_positive(eta, "eta", owner)
         self.zeta = check_positive(zeta, "zeta", owner)

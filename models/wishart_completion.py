@@ -14,7 +14,7 @@ from ..validation import (
     integer_seed,
 )
 from .completion.blocks import declare_inverse_wishart, declare_kernel, object_coords
-from .completion.input import PartitionedKernels, check_degrees_of_freedom
+from .completion.input import PartitionedStack, check_degrees_of_freedom
 from .declaration import Declaration
 
 __all__ = ["CompletionParameters", "Partitioned", "WishartCompletion"]
@@ -178,16 +178,15 @@ class WishartCompletion(Partitioned, Declaration):
         eta: float | None = None,
     ):
         owner = type(self).__name__
-        given = PartitionedKernels.of(theta, K11, weights, owner)
-        n, n1 = len(given.theta), len(given.K11)
-        self.r = check_degrees_of_freedom(n + 1 if r is None else r, "r", owner, above=n - 1)
-        self.eta = check_degrees_of_freedom(
-            n + 1 if eta is None else eta, "eta", owner, above=n - 1
-        )
+        given = PartitionedStack.of(theta, K11, owner)
+        whole = given.weighted(weights, owner)
+        n, n1 = len(whole), len(given.K11)
+        self.r = check_degrees_of_freedom(r, "r", owner, n)
+        self.eta = check_degrees_of_freedom(eta, "eta", owner, n)
         super().__init__(coords=object_coords(given.labels, n1))
 
         with self:
-            theta_data = pm.Data("theta", given.theta, shape=(n, n), dims=("object", "object_"))
+            theta_data = pm.Data("theta", whole, shape=(n, n), dims=("object", "object_"))
             observed = pm.Data("K11_values", given.K11, shape=(n1, n1), dims=("train", "train_"))
             Sigma = declare_inverse_wishart(theta_data, self.eta, n1)
             declare_kernel(Sigma, self.r, observed, n1)

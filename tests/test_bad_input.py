@@ -207,7 +207,7 @@ TABLE = {
     ),
     "an unknown way to share": (
         lambda: regression(targets=X, shared="noise"),
-        ("shared", "CompositeKernelRegression", "'weights', 'all', 'none'", "'noise'"),
+        ("shared", "CompositeKernelRegression", "'weights', 'all'", "'noise'"),
     ),
     "huge targets": (
         lambda: regression(targets=X[:, 0] * 1e80),

@@ -200,7 +200,7 @@ class ParametricStack(KernelSource):
         return self.features | ({"K": fixed} if len(fixed) else {})
 
     @override
-    def declare(self, stack: xr.DataArray, **options: Any) -> TensorVariable:
+    def declare(self, stack: xr.DataArray) -> TensorVariable:
         """Declare theta, the features that it acts on and the kernels without parameters."""
         fixed, K = self.fixed, None
         if len(fixed):

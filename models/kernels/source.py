@@ -41,12 +41,13 @@ class KernelSource:
     stand_ins: Any = MappingProxyType({})
     not_data: ClassVar[str] = ""
 
-    def declare(self, stack: xr.DataArray, **options: Any) -> TensorVariable | None:
+    def declare(self, stack: xr.DataArray) -> TensorVariable | None:
         """Declare the data in the open model; kernels (kernel, obs, basis), None if not in memory.
 
-        `options` are those of ``pm.Data`` for kernels in memory.
+        ``pm.set_data`` can change the number of objects alone.
         """
-        return pm.Data("K", stack.values, dims=DIMS, **options)
+        n_kernels, _, n_basis = stack.shape
+        return pm.Data("K", stack.values, dims=DIMS, shape=(n_kernels, None, n_basis))
 
     def stacks(self, stack: xr.DataArray) -> list[xr.DataArray]:
         """Stacks that the model may have as its data."""

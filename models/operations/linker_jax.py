@@ -26,9 +26,7 @@ from ...numerics.probit import (
 from .arrays import (
     ArrayOperation,
     CholeskyFactor,
-    InnerProducts,
     MatrixProduct,
-    SumOfMatrices,
     TriangularSolve,
 )
 from .probit_likelihood import ProbitHessian, ProbitLogProbability
@@ -133,8 +131,6 @@ def hessian(f: Array, t: Array) -> Array:
 #: JAX's function of each operation.
 FUNCTIONS: dict[Any, Callable[..., Any]] = {
     MatrixProduct(): jnp.matmul,
-    SumOfMatrices(): lambda stack, weights: jnp.tensordot(weights, stack, axes=1),
-    InnerProducts(): lambda stack, matrix: jnp.tensordot(stack, matrix, axes=2),
     CholeskyFactor(): partial(jnp.linalg.cholesky, symmetrize_input=False),
     TriangularSolve(transposed=False): partial(solve_triangular, lower=True),
     TriangularSolve(transposed=True): partial(solve_triangular, lower=True, trans=1),
