@@ -42,11 +42,7 @@ COMBINATIONS: dict[str, type[Combination]] = {
 
 @dataclass(frozen=True)
 class Basis:
-    """Turns stacks of kernels into matrices of the functions that alpha multiplies.
-
-    `known` are weights (kernel,) that are not random variables. With a `bias`, the first function
-    is the constant 1; with `bias_apart`, it is in a matrix of its own, the last one.
-    """
+    """Turns stacks of kernels into `design`; `known` are weights (kernel,) if not random."""
 
     known: np.ndarray | None
     bias: bool
@@ -185,8 +181,8 @@ class CompositeKernelRegression(_CompositeKernel):
         for VB.
     targets : array_like, Series or DataArray (obs,), or a table (obs, output) of several outputs
         Response. Standardise it: the priors assume about unit scale. Targets are aligned by object
-        ids if both kernels and targets have ids, otherwise by position. The columns of a table are
-        outputs; their names are the coordinate "output".
+        ids if both kernels and targets have ids, otherwise by position. Names of columns are the
+        coordinate "output".
     combination : {"mean", "fixed", "binary"} or Combination, default="mean"
         Rule of combination. With "mean" the weight of a single kernel is fixed at 1;
         ``DirichletWeights(varphi=0.1)``, or tau far below nu, expects few kernels of large weight.
@@ -214,17 +210,14 @@ class CompositeKernelRegression(_CompositeKernel):
     ----------
     combination : Combination
         Rule in use.
-    sigma, varsigma, rho, varrho, bias, collapsed, shared
-        As given.
     learned : bool
         Whether the weights of the kernels are random variables.
 
     Raises
     ------
     ValueError
-        For kernels that are not a stack of finite matrices, Gram matrices that are not symmetric
-        positive semi-definite, targets that are not finite or not one per row of the kernels,
-        repeated names of outputs, several outputs or a Dask array with `collapsed`, and
+        For kernels that `as_stack` refuses, targets that are not finite or not one per row of the
+        kernels, repeated names of outputs, several outputs or a Dask array with `collapsed`, and
         hyperparameters that are not positive.
 
     Warns
@@ -328,10 +321,7 @@ class CompositeKernelRegression(_CompositeKernel):
     @classmethod
     @override
     def example(cls, random_seed: Seed = 0, **options: Any) -> Self:
-        """Smallest instance that every engine can fit: 8 objects, 2 kernels.
-
-        `options` are arguments of the constructor.
-        """
+        """Smallest instance that every engine can fit, with options of the constructor."""
         kernels, response = _example(random_seed)
         return cls(kernels, response, **options)
 
@@ -371,16 +361,10 @@ class CompositeKernelClassification(_CompositeKernel, LabelledDeclaration):
         Classes in the order of the coordinate "class"; t = 1 is the second. Default: the sorted
         labels.
 
-    Attributes
-    ----------
-    combination, sigma, varsigma, bias, learned
-        As in `CompositeKernelRegression`.
-
     Raises
     ------
     ValueError
-        As for regression, and for labels that are not of two classes or not one per row of the
-        kernels.
+        As for regression, and for labels that are not of two classes.
 
     Notes
     -----
@@ -428,10 +412,7 @@ class CompositeKernelClassification(_CompositeKernel, LabelledDeclaration):
     @classmethod
     @override
     def example(cls, random_seed: Seed = 0, **options: Any) -> Self:
-        """Smallest instance that every engine can fit: 8 objects, 2 kernels.
-
-        `options` are arguments of the constructor.
-        """
+        """Smallest instance that every engine can fit, with options of the constructor."""
         kernels, response = _example(random_seed)
         return cls(kernels, response > np.median(response), **options)
 

@@ -43,14 +43,8 @@ class DiagonalWishartCompletion(Partitioned, Declaration):
 
     Parameters
     ----------
-    theta : array_like, DataFrame or DataArray (n, n), or stack of kernels
-        Positive definite kernel A of all objects, the training objects first. If `K11` has labels,
-        they identify the training objects instead. A stack (see `as_stack`) is replaced by the
-        weighted sum of its kernels.
-    K11 : array_like, DataFrame or DataArray (n1, n1)
-        Observed positive definite kernel of the training objects.
-    weights : array_like (kernel,), optional
-        Non-negative weights of a stack's kernels. Default: equal weights that sum to 1.
+    theta, K11, weights
+        As in `WishartCompletion`; theta is the paper's A.
     r : float, optional
         Degrees of freedom of W, a real number above n - 1. Default: n + 1.
     eta : float, default=3
@@ -64,17 +58,10 @@ class DiagonalWishartCompletion(Partitioned, Declaration):
         distribution of lambda, delta, W21 and that diagonal stays the same; K22 lacks the
         contribution of the off-diagonal entries, whose mean is zero.
 
-    Attributes
-    ----------
-    r, eta, zeta, tau : float
-        Values in use.
-
     Raises
     ------
     ValueError
-        For matrices that are not finite, symmetric and positive definite (the message suggests a
-        jitter), sizes or labels that disagree, a `K11` of all objects, and hyperparameters out of
-        range.
+        As for `WishartCompletion`, and for hyperparameters out of range.
 
     Notes
     -----
@@ -177,10 +164,7 @@ class DiagonalWishartCompletion(Partitioned, Declaration):
     @classmethod
     @override
     def example(cls, random_seed: Seed = 0, **options: Any) -> Self:
-        """Smallest instance that every engine can fit: 3 training and 2 test objects.
-
-        `options` are arguments of the constructor.
-        """
+        """Smallest instance that every engine can fit, with options of the constructor."""
         seed = integer_seed(random_seed, "random_seed", "example")
         x = np.random.default_rng(seed).normal(size=(5, 2))
         theta = np.exp(-((x[:, None] - x[None]) ** 2).sum(-1) / 2)

@@ -156,18 +156,15 @@ class MultinomialProbit(LabelledDeclaration):
         Training kernels.
     combination : Combination
         Rule in use.
-    tau, upsilon
-        As given.
     kernel_source : KernelSource
         Where the kernels come from; `ParametricStack` for kernels with parameters to learn.
 
     Raises
     ------
     ValueError
-        For kernels that are not a stack of finite matrices, Gram matrices that are not symmetric
-        positive semi-definite, labels of one class, labels whose number or ids differ from those
-        of the kernels' rows, hyperparameters that are not positive, and products of kernels with
-        negative entries (kernels with parameters: at the prior means).
+        For kernels that `as_stack` refuses, labels of one class, labels whose number or ids differ
+        from those of the kernels' rows, hyperparameters that are not positive, and products of
+        kernels with negative entries (kernels with parameters: at the prior means).
 
     Warns
     -----

@@ -111,11 +111,6 @@ class WishartCompletion(Partitioned, Declaration):
         Degrees of freedom of K and of Sigma, real numbers above n - 1. Default: n + 1, as in the
         paper.
 
-    Attributes
-    ----------
-    r, eta : float
-        Degrees of freedom in use.
-
     Raises
     ------
     ValueError

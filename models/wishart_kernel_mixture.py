@@ -88,8 +88,6 @@ class WishartKernelMixture(Partitioned, Declaration):
 
     Attributes
     ----------
-    rho, prior, collapsed
-        Values in use.
     etas : ndarray (kernel,)
         Degrees of freedom eta_k.
     learned : bool
@@ -98,9 +96,7 @@ class WishartKernelMixture(Partitioned, Declaration):
     Raises
     ------
     ValueError
-        For kernels that are not finite and symmetric, or not positive definite although the prior
-        requires it; sizes or labels that disagree; a `K11` of all objects; and weights, degrees of
-        freedom or options out of range.
+        As for `WishartCompletion`; kernels must be positive definite where the prior requires it.
 
     Notes
     -----
@@ -211,10 +207,7 @@ class WishartKernelMixture(Partitioned, Declaration):
     @classmethod
     @override
     def example(cls, random_seed: Seed = 0, **options: Any) -> Self:
-        """Smallest instance that every engine can fit: 3 training and 2 test objects.
-
-        `options` are arguments of the constructor.
-        """
+        """Smallest instance that every engine can fit, with options of the constructor."""
         seed = integer_seed(random_seed, "random_seed", "example")
         x = np.random.default_rng(seed).normal(size=(5, 2))
         squared = ((x[:, None] - x[None]) ** 2).sum(-1)

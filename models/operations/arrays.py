@@ -211,8 +211,9 @@ def _lengths(array: TensorVariable) -> list[Any]:
 def weighted_sum(stack: TensorLike, weights: TensorLike) -> TensorVariable:
     """Sum (N, M) of the matrices of a stack (S, N, M) times their weights (S,). O(S N M)."""
     matrices: Any = pt.as_tensor(stack)
-    n_matrices, *shape = _lengths(matrices)
-    return matrix_product(weights, matrices.reshape((n_matrices, -1))).reshape(shape)
+    n_matrices, n_rows, n_columns = _lengths(matrices)
+    flat = matrices.reshape((n_matrices, n_rows * n_columns))
+    return matrix_product(weights, flat).reshape((n_rows, n_columns))
 
 
 def cholesky_or_nan(matrix: TensorLike) -> TensorVariable:
