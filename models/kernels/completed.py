@@ -22,16 +22,9 @@ OWNER = "CompletedKernels"
 class CompletedRows(KernelSource):
     """Completed kernels of some objects (rows) with some objects (columns), normalised.
 
-    Attributes
-    ----------
-    mean : DataArray (kernel, obs, basis)
-        Means of the completed kernels, where one stack is needed.
-    draws : array (completion, kernel, obs, basis)
-        Draws of the completed kernels.
-    complete : bool
-        Whether all these objects had all their rows, so that all draws are equal.
-    key : str
-        Fingerprint of the draws of all objects. Kernels from other draws have another key.
+    `mean` (kernel, obs, basis) serves where one stack is needed, `draws` are (completion, kernel,
+    obs, basis). All draws are equal if the kernels are `complete`: these objects had all their
+    rows. `key` is the fingerprint of the draws of all objects.
     """
 
     mean: xr.DataArray

@@ -151,12 +151,8 @@ class LearnedKernel:
 class ParametricStack(KernelSource):
     """Stack of kernels, some of which have parameters to learn.
 
-    Parameters
-    ----------
-    start : DataArray (kernel, obs, basis)
-        The stack at the parameters' prior means.
-    learned : tuple of LearnedKernel
-        The kernels with parameters, by position.
+    `start` (kernel, obs, basis) is the stack at the parameters' prior means, `learned` are the
+    kernels with parameters.
     """
 
     start: xr.DataArray

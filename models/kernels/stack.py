@@ -85,10 +85,9 @@ def as_stack(
     Returns
     -------
     DataArray of shape (S, n, M)
-        Dims ("kernel", "obs", "basis") in this order, coords on all three, float64, C-contiguous;
-        shares memory with a DataArray that is already canonical.  Gram matrices that are symmetric
-        only up to rounding are averaged with their transposes. Kernels of an array are named "K0",
-        "K1", ...
+        Dims ("kernel", "obs", "basis") in this order, coords on all three, float64, C-contiguous.
+        Gram matrices that are symmetric only up to rounding are averaged with their transposes.
+        Kernels of an array are named "K0", "K1", ...
 
     Raises
     ------

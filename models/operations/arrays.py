@@ -39,13 +39,9 @@ __all__ = [
 class ArrayOperation(Op):
     """Operation on float64 arrays with one output, with shapes given by its signature.
 
-    Attributes
-    ----------
-    gufunc_signature : str
-        Signature of a NumPy generalised ufunc, such as "(n,k),(k,m)->(n,m)". Operands of mismatched
-        lengths raise a ValueError: in the graph if they are known, otherwise in evaluation.
-    evaluate : callable (*operands) -> ndarray
-        The operation on NumPy arrays; `linker_numba` and `linker_jax` have it for their linkers.
+    The signature is that of a NumPy generalised ufunc. Operands of mismatched lengths raise a
+    ValueError: in the graph if they are known, otherwise in evaluation. `evaluate` is the operation
+    on NumPy arrays; `linker_numba` and `linker_jax` have it for their linkers.
     """
 
     __props__: tuple[str, ...] = ()
