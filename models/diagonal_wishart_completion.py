@@ -11,20 +11,18 @@ from ..validation import (
     Seed,
     check_flag,
     check_positive,
-    integer_seed,
 )
 from .completion.blocks import object_coords
 from .completion.input import PartitionedStack, check_degrees_of_freedom
-from .declaration import Declaration
 from .distributions.matrix_normal import MatrixNormal
 from .distributions.wishart import Wishart
 from .operations.arrays import cholesky_or_nan, matrix_product, solve_lower
-from .wishart_completion import Partitioned
+from .wishart_completion import Partitioned, example_kernels
 
 __all__ = ["DiagonalWishartCompletion"]
 
 
-class DiagonalWishartCompletion(Partitioned, Declaration):
+class DiagonalWishartCompletion(Partitioned):
     r"""Kernel matrix K = C'WC in a basis C that makes its observed block diagonal.
 
     The model is :math:`W \sim \mathrm{W}(r, \Delta)`, :math:`\Delta = \mathrm{diag}(\delta)`, eq
@@ -165,10 +163,8 @@ class DiagonalWishartCompletion(Partitioned, Declaration):
     @override
     def example(cls, random_seed: Seed = 0, **options: Any) -> Self:
         """Smallest instance that every engine can fit, with options of the constructor."""
-        seed = integer_seed(random_seed, "random_seed", "example")
-        x = np.random.default_rng(seed).normal(size=(5, 2))
-        theta = np.exp(-((x[:, None] - x[None]) ** 2).sum(-1) / 2)
-        ideal = np.array([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+        squared, ideal = example_kernels(random_seed)
+        theta = np.exp(-squared / 2)
         options = {"r": 9.5, "eta": 4.0, "zeta": 3.0} | options
         return cls(theta, (theta[:3, :3] + ideal) / 2, **options)
 
@@ -178,6 +174,7 @@ class DiagonalWishartCompletion(Partitioned, Declaration):
         return "diagonal W22_1" if self.diagonal_W22_1 else "full W22_1"
 
     @property
+    @override
     def theta(self) -> np.ndarray:
         """Kernel of all objects C'C, array (object, object), training objects first."""
         C12 = self.C1 @ self.coefficients.T
@@ -211,6 +208,7 @@ class DiagonalWishartCompletion(Partitioned, Declaration):
         return self["coefficients"].get_value()
 
     @property
+    @override
     def K11_values(self) -> np.ndarray:
         """Observed kernel of the training objects C1'W11 C1, array (train, train)."""
         return (self.C1.T * self.w) @ self.C1

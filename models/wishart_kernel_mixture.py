@@ -13,7 +13,6 @@ from ..validation import (
     argument_error,
     check_flag,
     check_name,
-    integer_seed,
 )
 from .completion.blocks import (
     Blocks,
@@ -34,17 +33,16 @@ from .completion.moment_matching import (
     matched_degrees,
     traces_of_products,
 )
-from .declaration import Declaration
 from .distributions.dirichlet import Dirichlet
 from .distributions.wishart import MatrixF, Wishart
 from .kernels.labels import numbers_by_kernel
 from .operations.arrays import cholesky_or_nan, matrix_product, weighted_sum
-from .wishart_completion import CompletionParameters, Partitioned
+from .wishart_completion import CompletionParameters, Partitioned, example_kernels
 
 __all__ = ["WishartKernelMixture"]
 
 
-class WishartKernelMixture(Partitioned, Declaration):
+class WishartKernelMixture(Partitioned):
     r"""Kernel matrix whose Wishart parameter is a weighted sum of random kernel matrices.
 
     .. math::
@@ -208,11 +206,8 @@ class WishartKernelMixture(Partitioned, Declaration):
     @override
     def example(cls, random_seed: Seed = 0, **options: Any) -> Self:
         """Smallest instance that every engine can fit, with options of the constructor."""
-        seed = integer_seed(random_seed, "random_seed", "example")
-        x = np.random.default_rng(seed).normal(size=(5, 2))
-        squared = ((x[:, None] - x[None]) ** 2).sum(-1)
+        squared, ideal = example_kernels(random_seed)
         theta = {"near": np.exp(-2 * squared), "far": np.exp(-squared / 2)}
-        ideal = np.array([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
         K11 = (theta["far"][:3, :3] + ideal) / 2
         return cls(theta, K11, **({"rho": 10.5, "eta": 9.5} | options))
 
@@ -221,16 +216,6 @@ class WishartKernelMixture(Partitioned, Declaration):
     def variant(self) -> str:
         weights = "learned weights" if self.learned else "fixed weights"
         return f"{self.prior}, {weights}{', collapsed' if self.collapsed else ''}"
-
-    @property
-    def theta(self) -> np.ndarray:
-        """Current kernels of all objects, array (kernel, object, object_)."""
-        return self["theta"].get_value()
-
-    @property
-    def K11_values(self) -> np.ndarray:
-        """Current observed kernel of the training objects, array (train, train_)."""
-        return self["K11_values"].get_value()
 
     @property
     def parameters(self) -> CompletionParameters:

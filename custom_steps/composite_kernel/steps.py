@@ -371,7 +371,7 @@ class CompositeKernelGibbs(GibbsBlock):
     ) -> tuple[Mapping[str, np.ndarray], dict[str, Any]]:
         """Redraw the owned variables; adapt the proposals while the chain tunes."""
         state, info = sweep(
-            State(**self._constants | values),
+            State(**{**self._constants, **values}),
             self._likelihood,
             self._design,
             self._prior,

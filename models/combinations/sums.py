@@ -297,7 +297,7 @@ class GivenNumbers:
 
     def holds(self, values: NDArray[np.float64]) -> bool:
         """Whether numbers meet the requirement."""
-        return values.ndim == 1 and 0 < values.sum() < np.inf and bool((values >= 0).all())
+        return values.ndim == 1 and bool(0 < values.sum() < np.inf and (values >= 0).all())
 
     def default(self, n_kernels: int) -> NDArray[np.float64]:
         """Numbers (kernel,) where none are given."""

@@ -78,7 +78,7 @@ def check_weights(weights: Any, names: npt.NDArray[Any], argument: str, owner: s
     requirement, n = f"{len(names)} finite non-negative numbers, not all zero", len(names)
 
     def holds(given: Array) -> bool:
-        return given.shape == (n,) and (given >= 0).all() and given.any()
+        return given.shape == (n,) and bool((given >= 0).all() and given.any())
 
     return numbers_by_kernel(weights, names, argument, owner, requirement, holds, 1 / n)
 

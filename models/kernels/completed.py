@@ -63,16 +63,15 @@ class CompletedRows(KernelSource):
 class CompletedKernels:
     """Kernels whose missing rows have been completed, with their uncertainty.
 
-    Parameters
+    Attributes
     ----------
-    mean : DataArray (kernel, obs, basis)
-        Mean of each completed kernel, in the units of the kernels given.
+    mean, sd : DataArray (kernel, obs, basis)
+        Mean and standard deviation of each entry, in the units of the kernels given; the latter is
+        None for imputations without uncertainty.
     draws : array (completion, kernel, obs, basis)
         Draws of the completed kernels. One draw if nothing is missing, or nothing is uncertain.
     visible : array of bool (obs, kernel)
         Whether an object's rows were given.
-    sd : DataArray (kernel, obs, basis), optional
-        Standard deviation of each entry; None for imputations without uncertainty.
     steps : tuple of {"trace", "unit"}
         Normalisation that `of` applies, with constants from the training objects of each draw.
 
@@ -118,13 +117,8 @@ class CompletedKernels:
         Parameters
         ----------
         rows : sequence of ids
-            Training objects; or new objects if `columns` are given.
+            Training objects; or new objects if `columns`, those of training, are given.
         columns : sequence of ids, optional
-            Training objects.
-
-        Returns
-        -------
-        CompletedRows
 
         Raises
         ------

@@ -72,13 +72,7 @@ type Entry = tuple[str, Member, str | None]
 class Kernels:
     """An immutable specification of one or several kernels; see `kernelzoo.kernels`.
 
-    Parameters
-    ----------
-    members : tuple of Member
-
-    Notes
-    -----
-    ``a | b`` puts kernels side by side.  Calling the specification computes the stack.
+    ``a | b`` puts kernels side by side. Calling the specification computes the stack.
 
     Examples
     --------
@@ -167,7 +161,7 @@ class Kernels:
 
         Notes
         -----
-        The stack costs O(S N m D), and is float64. No N x N matrix is formed.
+        O(S N m D); no N x N matrix is formed.
 
         Examples
         --------
