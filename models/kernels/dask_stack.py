@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ...validation import argument_error, check_unmasked
 from .completed import CompletedRows
 from .learned import ParametricStack
-from .rows import COMPARED_OBJECTS, check_sizes, check_whole_rows, evenly_spaced
+from .rows import COMPARED_OBJECTS, check_chunks, evenly_spaced
 from .source import IN_MEMORY, KernelSource
 from .stack import as_stack, check_gram, labelled
 
@@ -61,10 +61,9 @@ class DaskStack(KernelSource):
     @classmethod
     def of(cls, kernels: xr.DataArray, owner: str) -> Self:
         """Check a stack of a Dask array, and that its chunks hold what it promises; one pass."""
-        check_sizes(kernels, "kernels", owner)
-        stack = labelled(kernels, None, owner, "kernels")
         whole = ".chunk({'kernel': -1, 'obs': 10_000, 'basis': -1})"
-        check_whole_rows(stack.chunksizes, "obs", "kernels", owner, whole)
+        check_chunks(kernels.chunksizes, "obs", "kernels", owner, whole)
+        stack = labelled(kernels, None, owner, "kernels")
         if np.array_equal(stack["obs"].values, stack["basis"].values):
             rule = "in memory if they are Gram matrices; landmarks and features can be Dask arrays"
             got = "a Dask array whose labels of 'obs' and 'basis' are the same"

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from ...validation import Seed, argument_error, check_count, check_name, integer_seed
 from .base import BaseKernel, BasisExpansion, Landmarks, Precomputed
 from .features import Objects, feature_spaces
-from .labels import check_distinct
+from .labels import NUMBERED, check_distinct
 from .learned import LearnedGaussian, LearnedKernel, ParametricStack
 from .normalization import NORMALIZATIONS, normalize, scale_to_trace
 from .rows import fingerprint, is_dask
@@ -257,7 +257,7 @@ class Kernels:
             dims=DIMS,
             coords={
                 "kernel": [name for name, _, _ in entries],
-                "obs": new.coord,
+                "obs": ("obs", new.labels, NUMBERED if new.numbered else None),
                 "basis": basis,
             },
             name="kernels",
