@@ -172,7 +172,8 @@ def _as_gram(
 
 def _entries(kernels: Any, names: Iterable[Any], argument: str) -> list[str]:
     """How messages call each kernel of an argument; one matrix by the argument alone."""
-    return [argument] if np.ndim(kernels) == 2 else [f'{argument}["{name}"]' for name in names]
+    alone = getattr(kernels, "ndim", 0) == 2
+    return [argument] if alone else [f'{argument}["{name}"]' for name in names]
 
 
 def precision_of(kernels: Any) -> float:
