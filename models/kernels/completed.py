@@ -52,12 +52,6 @@ class CompletedRows(KernelSource):
     def stacks(self, stack: xr.DataArray) -> list[xr.DataArray]:
         return [stack, *self]
 
-    def __repr__(self) -> str:
-        """Describe sizes."""
-        return (
-            f"<CompletedRows of {len(self)} completions, {' x '.join(map(str, self.mean.shape))}>"
-        )
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CompletedKernels:
