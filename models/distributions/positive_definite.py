@@ -77,6 +77,8 @@ def _order_of_packed(values: TensorVariable) -> Any:
 
 def _triangle(n: Any) -> tuple[Any, Any, Any]:
     """Rows and columns of the lower triangle, by rows, and whether they are on the diagonal."""
+    rows: Any
+    columns: Any
     if isinstance(n, int):
         rows, columns = np.tril_indices(n)
         return rows, columns, rows == columns
