@@ -125,7 +125,7 @@ def _jvp(primals: Any, tangents: Any) -> tuple[tuple[Array, Array], tuple[Array,
 
 def hessian(f: Array, t: Array) -> Array:
     """Return (N, C, C) as `numerics.probit.hessian` does."""
-    return _moments(f, t)[2]
+    return _moments(f, t.astype(int))[2]
 
 
 #: JAX's function of each operation.
@@ -141,6 +141,5 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
 
 @jax_funcify.register(ArrayOperation)
 @jax_funcify.register(ProbitLogProbability)
-@jax_funcify.register(ProbitHessian)
 def _jax_function(op: Any, **kwargs: Any) -> Callable[..., Any]:
     return FUNCTIONS[op]

@@ -169,6 +169,5 @@ _SALT = int(source_digest(*SOURCES, _FILE), 16)
 
 @register_funcify_default_op_cache_key(ArrayOperation)
 @register_funcify_default_op_cache_key(ProbitLogProbability)
-@register_funcify_default_op_cache_key(ProbitHessian)
 def _numba_function(op: Any, node: Apply, **kwargs: Any) -> tuple[Any, int]:
     return FUNCTIONS[op], _SALT
