@@ -46,8 +46,9 @@ class CompositeDeclaration(Declaration):
         if isinstance(combination, str):
             check_name(combination, self.rules, "combination", owner)
             combination = self.rules[combination]()
-        accepted = Combination if self.any_rule else tuple(self.rules.values())
-        if isinstance(combination, type) or not isinstance(combination, accepted):
+        known = isinstance(combination, tuple(self.rules.values()))
+        other = hasattr(combination, "declare") and not isinstance(combination, type)
+        if not (known or (self.any_rule and other)):
             raise argument_error("combination", owner, self.takes, repr(combination))
         self.combination = combination.for_kernels(stack["kernel"].values)
         if not self.kernel_source.in_memory and not isinstance(self.combination, WeightedSum):

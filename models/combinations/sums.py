@@ -17,7 +17,7 @@ lambda     nu        rate of their Gamma prior      ``lam``, ``nu``
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol, override, runtime_checkable
+from typing import Any, ClassVar, Protocol, override
 
 import numpy as np
 import pandas as pd
@@ -58,7 +58,6 @@ SMALLEST = 1e-300
 RULES: dict[str, type["Combination"]] = {}
 
 
-@runtime_checkable
 class Combination(Protocol):
     """Interface of a rule that combines kernels.
 
