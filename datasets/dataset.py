@@ -142,17 +142,6 @@ class Dataset:
         """
         check_arguments(Dataset.split, locals())
         y = self._labels("split")
-        classes, counts = np.unique(y, return_counts=True)
-        n_test = int(np.ceil(test_size * len(y)))
-        smallest = int(counts.argmin())
-        if counts[smallest] < 2 or min(n_test, len(y) - n_test) < len(classes):
-            raise argument_error(
-                "test_size",
-                "split",
-                "such that every class can be in both parts",
-                f"{test_size!r} for {len(y)} objects of {len(classes)} classes, the smallest, "
-                f"{classes.tolist()[smallest]!r}, with {counts[smallest]}",
-            )
         # Imported late: scikit-learn takes half a second to import.
         from sklearn.model_selection import train_test_split
 
@@ -162,14 +151,11 @@ class Dataset:
             stratify=y,
             random_state=integer_seed(seed, "seed", "split"),
         )
-        absent = sorted(set(classes.tolist()) - set(y[train].tolist()), key=str)
+        absent = sorted(set(y.tolist()) - set(y[train].tolist()), key=str)
         if absent:
-            raise argument_error(
-                "test_size",
-                "split",
-                "such that every class can be in both parts",
-                f"{test_size!r}, which leaves class {absent[0]!r} out of the training part",
-            )
+            rule = "such that every class can be in both parts"
+            got = f"{test_size!r}, which leaves class {absent[0]!r} out of the training part"
+            raise argument_error("test_size", "split", rule, got)
         return self._divide(np.sort(train), np.sort(test), standardize)
 
     def folds(self, n: Count = 10, *, seed: Seed, standardize: bool = True) -> Iterator[Split]:

@@ -40,9 +40,8 @@ class CompositeKernelRegressor(RegressorMixin, KernelPredictor):
         Shape and rate of the noise precision.
     collapsed : bool, default=False
         Integrate the regression weights out, for NUTS and one output.
-    shared : {"weights", "all", "none"}, default="weights"
-        What several outputs share: the weights of the kernels, the noise too, or nothing. With
-        "none" `weights_` has the dims (output, kernel).
+    shared : {"weights", "all"}, default="weights"
+        What several outputs share: the weights of the kernels, or the noise, too.
 
     Attributes
     ----------

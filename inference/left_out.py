@@ -259,11 +259,8 @@ def why_no_selection(model: Any) -> str | None:
         return reason
     if reason := why_not_left_out(model):
         return reason
-    if not isinstance(model.combination, WeightedSum):
-        return "not available for products"
-    return (
-        "not available for outputs that share nothing" if getattr(model, "apart", False) else None
-    )
+    weighted_sum = isinstance(model.combination, WeightedSum)
+    return None if weighted_sum else "not available for products"
 
 
 def select(

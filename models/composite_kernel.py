@@ -14,9 +14,7 @@ from pytensor.tensor import TensorVariable
 from ..validation import (
     Seed,
     argument_error,
-    check_codes,
     check_flag,
-    check_labels,
     check_name,
     check_positive,
     check_storable,
@@ -24,26 +22,18 @@ from ..validation import (
     integer_seed,
 )
 from .combinations.sums import Binary, Combination, DirichletWeights, FixedWeights
-from .declaration import Declaration
+from .composite import CompositeDeclaration, LabelledDeclaration
 from .distributions.multivariate_normal import MultivariateNormal
-from .kernels.dask_stack import DaskStack, read_kernels
+from .kernels.dask_stack import DaskStack
 from .kernels.labels import aligned, as_frame, check_distinct, ids_along
-from .kernels.source import KernelSource
-from .kernels.stack import Origin, origin_of
 from .learned_scale import LearnedScale, check_rate
 from .operations.arrays import matrix_product
 from .operations.dask_scores import dask_scores
 
-__all__ = ["COMBINATIONS", "CompositeKernelClassification", "CompositeKernelRegression", "Shared"]
-
-#: What the outputs of a regression share: weights of kernels and precisions of functions, these and
-#: the noise, or nothing.
-type Shared = Literal["weights", "all", "none"]
+__all__ = ["COMBINATIONS", "CompositeKernelClassification", "CompositeKernelRegression"]
 
 #: Rules of combination by name. Learned weights sum to 1, except those of `Binary`.
-type Rule = DirichletWeights | FixedWeights | Binary
-
-COMBINATIONS: dict[str, type[Rule]] = {
+COMBINATIONS: dict[str, type[Combination]] = {
     "mean": DirichletWeights,
     "fixed": FixedWeights,
     "binary": Binary,
@@ -52,11 +42,7 @@ COMBINATIONS: dict[str, type[Rule]] = {
 
 @dataclass(frozen=True)
 class Basis:
-    """Turns stacks of kernels into matrices of the functions that alpha multiplies.
-
-    `known` are weights (kernel,) that are not random variables. With a `bias`, the first function
-    is the constant 1; with `bias_apart`, it is in a matrix of its own, the last one.
-    """
+    """Turns stacks of kernels into `design`; `known` are weights (kernel,) if not random."""
 
     known: np.ndarray | None
     bias: bool
@@ -68,23 +54,20 @@ class Basis:
             stack = np.tensordot(self.known, stack, axes=1)[None]
         if not self.bias:
             return stack
-        if self.bias_apart:
-            stack = np.concatenate([stack, np.zeros((1, *stack.shape[1:]))])
-        first = np.ones((*stack.shape[:2], 1))
-        if self.bias_apart:
-            first[:-1] = 0.0
-        return np.concatenate([first, stack], axis=2)
+        padded = np.pad(stack, ((0, int(self.bias_apart)), (0, 0), (1, 0)))
+        padded[-1 if self.bias_apart else slice(None), :, 0] = 1.0
+        return padded
 
 
-class _CompositeKernel(pm.Model):
+class _CompositeKernel(CompositeDeclaration):
     """Common part of regression and classification: all except the likelihood."""
 
-    combination: Rule
+    rules = COMBINATIONS
+    takes = "'mean', DirichletWeights, FixedWeights or Binary (others are for MultinomialProbit)"
+
     sigma: float
     varsigma: float | LearnedScale
     bias: bool
-    kernel_source: KernelSource
-    origin: dict[str, Origin]
 
     def _open(
         self,
@@ -96,72 +79,38 @@ class _CompositeKernel(pm.Model):
     ) -> xr.DataArray:
         """Check the common arguments, add the coords and return the stack of kernels."""
         owner = type(self).__name__
-        stack, self.kernel_source = read_kernels(kernels, owner)
-        if self.kernel_source.parameters:
-            without = "without parameters to learn, which MultinomialProbit takes"
-            raise argument_error("kernels", owner, without, repr(self.kernel_source.parameters))
-        self.origin = origin_of(stack)
         self.sigma = check_positive(sigma, "sigma", owner)
         self.varsigma = check_rate(varsigma, "varsigma", owner)
         self.bias = check_flag(bias, "bias", owner)
-        if isinstance(combination, str):
-            check_name(combination, COMBINATIONS, "combination", owner)
-            combination = COMBINATIONS[combination]()
-        if not isinstance(combination, tuple(COMBINATIONS.values())):
-            raise argument_error(
-                "combination",
-                owner,
-                "'mean', DirichletWeights, FixedWeights or Binary (others are for "
-                "MultinomialProbit)",
-                repr(combination),
-            )
-        rule: Any = combination.for_kernels(stack["kernel"].values)
-        for each in self.kernel_source.stacks(stack):
-            rule.check(each)
-        rate = varsigma.median if isinstance(varsigma, LearnedScale) else varsigma
-        self.kernel_source.warn(stack, owner, (rate / sigma) ** 0.5)
-        self.combination = rule
+        stack = self.read_kernels(kernels, combination, self.sigma, self.varsigma)
+        if self.kernel_source.parameters:
+            without = "without parameters to learn, which MultinomialProbit takes"
+            raise argument_error("kernels", owner, without, repr(self.kernel_source.parameters))
         basis = [str(label) for label in stack["basis"].values]
-        self.add_coords(
-            {dim: stack[dim].values for dim in ("kernel", "obs", "basis")}
-            | {"function": ["bias", *basis] if bias else basis}
-        )
+        self.add_coord("function", ["bias", *basis] if bias else basis)
         return stack
-
-    @property
-    def _scale(self) -> str:
-        return ", learned scale" if isinstance(self.varsigma, LearnedScale) else ""
 
     def _declare_precisions(self) -> TensorVariable:
         rate: Any = self.varsigma
         if isinstance(rate, LearnedScale):
-            rate = rate.declare("varsigma", "output" if self.apart else None)
-        if not self.apart:
-            return pm.Gamma("phi", alpha=self.sigma, beta=rate, dims="function")
-        rate = rate[:, None] if isinstance(self.varsigma, LearnedScale) else rate
-        return pm.Gamma("phi", alpha=self.sigma, beta=rate, dims=("output", "function"))
-
-    def _declare_kernels(self, stack: xr.DataArray) -> Any:
-        """Declare the kernels (kernel, obs, basis); None if they are not in memory."""
-        kernels, _, basis = stack.shape
-        return self.kernel_source.declare(stack, shape=(kernels, None, basis))
+            rate = rate.declare("varsigma")
+        return pm.Gamma("phi", alpha=self.sigma, beta=rate, dims="function")
 
     def _declare_response(self, stack: xr.DataArray) -> TensorVariable:
         """Model response y = K_beta alpha (obs), or (obs, output) for several outputs, eq (1)."""
-        dims = ("output", "function") if self.several else "function"
-        K, source = self._declare_kernels(stack), self.kernel_source
-        # A user's rule may have no weights by output.
-        beta = self.combination.declare(*(["output"] if self.apart else []))
+        K: Any = self.kernel_source.declare(stack)
+        beta = self.combination.declare()
         phi = self._declare_precisions()
+        dims = ("output", "function") if self.several else "function"
         alpha = pm.Normal("alpha", 0.0, 1 / pt.sqrt(phi), dims=dims)
         # Functions first, and the bias by itself.
         coefficients = alpha[..., 1:].T if self.bias else alpha.T
-        if isinstance(source, DaskStack):
-            y = dask_scores(source, beta, pt.atleast_2d(coefficients.T))
+        if isinstance(self.kernel_source, DaskStack):
+            y = dask_scores(self.kernel_source, beta, pt.atleast_2d(coefficients.T))
             y = y if self.several else y[:, 0]
-        elif self.learned and (self.apart or not self.several):
+        elif self.learned and not self.several:
             # One pass over the kernels, without a composite kernel in memory.
-            y = (matrix_product(K, coefficients) * beta.T[:, None]).sum(0)
+            y = (matrix_product(K, coefficients) * beta[:, None]).sum(0)
         else:
             y = matrix_product(self.combination.combine(K, beta), coefficients)
         return alpha[..., 0] + y if self.bias else y
@@ -170,16 +119,6 @@ class _CompositeKernel(pm.Model):
     def several(self) -> bool:
         """Whether the response has the dim "output"."""
         return "output" in self.coords
-
-    @property
-    def apart(self) -> bool:
-        """Whether each output has its own weights of kernels and precisions of functions."""
-        return False
-
-    @property
-    def learned(self) -> bool:
-        """Whether the weights of the kernels are random variables."""
-        return self["beta"] not in self.data_vars
 
     @property
     def design(self) -> np.ndarray:
@@ -215,7 +154,7 @@ class _CompositeKernel(pm.Model):
         return Basis(known, self.bias, self.bias_apart)
 
 
-class CompositeKernelRegression(_CompositeKernel, Declaration):
+class CompositeKernelRegression(_CompositeKernel):
     r"""Regression on a weighted combination of kernels.
 
     .. math::
@@ -229,8 +168,8 @@ class CompositeKernelRegression(_CompositeKernel, Declaration):
             y_n = \textstyle\sum_m \alpha_m \sum_k \beta_k K_k(x_m, x_n)
 
     All second arguments of Gamma are rates. With a bias, the first function is 1 for every object.
-    With several outputs, each output o has its own :math:`\alpha_{om}`, and `shared` says what else
-    is its own.
+    With several outputs, each output o has its own :math:`\alpha_{om}`, and by default its own
+    :math:`\gamma_o`.
 
     Parameters
     ----------
@@ -242,8 +181,8 @@ class CompositeKernelRegression(_CompositeKernel, Declaration):
         for VB.
     targets : array_like, Series or DataArray (obs,), or a table (obs, output) of several outputs
         Response. Standardise it: the priors assume about unit scale. Targets are aligned by object
-        ids if both kernels and targets have ids, otherwise by position. The columns of a table are
-        outputs; their names are the coordinate "output".
+        ids if both kernels and targets have ids, otherwise by position. Names of columns are the
+        coordinate "output".
     combination : {"mean", "fixed", "binary"} or Combination, default="mean"
         Rule of combination. With "mean" the weight of a single kernel is fixed at 1;
         ``DirichletWeights(varphi=0.1)``, or tau far below nu, expects few kernels of large weight.
@@ -262,28 +201,24 @@ class CompositeKernelRegression(_CompositeKernel, Declaration):
     collapsed : bool, default=False
         Integrate alpha out, t ~ N(0, K_beta diag(1/phi) K_beta' + I / gamma), at O(N^3) per
         gradient. Chains then mix far better. `predict` averages over alpha exactly. For one output.
-    shared : {"weights", "all", "none"}, default="weights"
+    shared : {"weights", "all"}, default="weights"
         What several outputs share. "weights": the weights of the kernels and the precisions phi of
         the functions; each output has its own noise. "all": the noise too, so that handwritten
-        engines factorise one matrix for all outputs, not one an output. "none": every variable is
-        an output's own, as in one regression an output.
+        engines factorise one matrix for all outputs, not one per output.
 
     Attributes
     ----------
     combination : Combination
         Rule in use.
-    sigma, varsigma, rho, varrho, bias, collapsed, shared
-        As given.
     learned : bool
         Whether the weights of the kernels are random variables.
 
     Raises
     ------
     ValueError
-        For kernels that are not a stack of finite matrices, Gram matrices that are not symmetric
-        positive semi-definite, targets that are not finite or not one per row of the kernels,
-        repeated names of outputs, several outputs with `collapsed`, a Dask array with
-        `collapsed` or outputs that share nothing, and hyperparameters that are not positive.
+        For kernels that `as_stack` refuses, targets that are not finite or not one per row of the
+        kernels, repeated names of outputs, several outputs or a Dask array with `collapsed`, and
+        hyperparameters that are not positive.
 
     Warns
     -----
@@ -309,10 +244,10 @@ class CompositeKernelRegression(_CompositeKernel, Declaration):
 
     The dim "function" is "bias", if there is one, and the labels of "basis" as strings. Where
     targets have the dim "output", so has t (obs, output), and so have, as their first dim, alpha,
-    gamma unless all is shared, and beta, varphi and phi if nothing is.
+    and gamma unless all is shared.
 
     A density evaluation costs O(K N M) for M functions, O(K N M + N^2 M + N^3) when collapsed, and
-    for P outputs O(K N M + P N M), or O(P K N M) if they share nothing.
+    O(K N M + P N M) for P outputs.
 
     References
     ----------
@@ -345,7 +280,7 @@ class CompositeKernelRegression(_CompositeKernel, Declaration):
         rho: float = 1.0,
         varrho: float = 1.0,
         collapsed: bool = False,
-        shared: Shared = "weights",
+        shared: Literal["weights", "all"] = "weights",
     ):
         super().__init__()
         owner = type(self).__name__
@@ -355,15 +290,10 @@ class CompositeKernelRegression(_CompositeKernel, Declaration):
         self.rho = check_positive(rho, "rho", owner)
         self.varrho = check_positive(varrho, "varrho", owner)
         self.collapsed = check_flag(collapsed, "collapsed", owner)
-        check_name(shared, Shared.__value__.__args__, "shared", owner)
-        self.shared = shared
-        if not self.kernel_source.in_memory and (
-            collapsed or (values.ndim == 2 and shared == "none")
-        ):
-            name, rule, got = "shared", "'weights' or 'all' for kernels in a Dask array", "'none'"
-            if collapsed:
-                name, rule, got = "collapsed", "False for kernels in a Dask array", "True"
-            raise argument_error(name, owner, rule, got)
+        self.shared = check_name(shared, ["weights", "all"], "shared", owner)
+        if collapsed and not self.kernel_source.in_memory:
+            rule = "False for kernels in a Dask array"
+            raise argument_error("collapsed", owner, rule, "True")
         if values.ndim == 2:
             if collapsed:
                 rule = "False for several outputs ('gibbs' integrates alpha out by itself)"
@@ -375,7 +305,7 @@ class CompositeKernelRegression(_CompositeKernel, Declaration):
             observed = pm.Data("targets", values, dims=dims)
             gamma = pm.Gamma("gamma", alpha=self.rho, beta=self.varrho, dims=of_noise)
             if collapsed:
-                K = self._declare_kernels(stack)
+                K: Any = self.kernel_source.declare(stack)
                 composite = self.combination.combine(K, self.combination.declare())
                 n_obs = composite.shape[0]
                 if self.bias:
@@ -391,24 +321,14 @@ class CompositeKernelRegression(_CompositeKernel, Declaration):
     @classmethod
     @override
     def example(cls, random_seed: Seed = 0, **options: Any) -> Self:
-        """Smallest instance that every engine can fit: 8 objects, 2 kernels.
-
-        `options` are arguments of the constructor.
-        """
+        """Smallest instance that every engine can fit, with options of the constructor."""
         kernels, response = _example(random_seed)
         return cls(kernels, response, **options)
 
-    @property
     @override
-    def variant(self) -> str:
-        shares = f", shared={self.shared!r}" if self.several else ""
-        collapsed = ", collapsed" if self.collapsed else ""
-        return f"{type(self.combination).__name__}{collapsed}{shares}{self._scale}"
-
-    @property
-    @override
-    def apart(self) -> bool:
-        return self.several and self.shared == "none"
+    def _options(self) -> list[str]:
+        shares = [f"shared={self.shared!r}"] if self.several else []
+        return ["collapsed"] * self.collapsed + shares
 
     @property
     def target_values(self) -> np.ndarray:
@@ -416,7 +336,7 @@ class CompositeKernelRegression(_CompositeKernel, Declaration):
         return self["targets"].get_value()
 
 
-class CompositeKernelClassification(_CompositeKernel, Declaration):
+class CompositeKernelClassification(_CompositeKernel, LabelledDeclaration):
     r"""Two-class classifier on a weighted combination of kernels.
 
     .. math::
@@ -441,16 +361,10 @@ class CompositeKernelClassification(_CompositeKernel, Declaration):
         Classes in the order of the coordinate "class"; t = 1 is the second. Default: the sorted
         labels.
 
-    Attributes
-    ----------
-    combination, sigma, varsigma, bias, learned
-        As in `CompositeKernelRegression`.
-
     Raises
     ------
     ValueError
-        As for regression, and for labels that are not of two classes or not one per row of the
-        kernels.
+        As for regression, and for labels that are not of two classes.
 
     Notes
     -----
@@ -485,18 +399,10 @@ class CompositeKernelClassification(_CompositeKernel, Declaration):
         super().__init__()
         owner = type(self).__name__
         stack = self._open(kernels, combination, sigma, varsigma, bias)
-        labels = aligned(labels, ids_along(stack, "obs"), "labels", owner)
-        codes, known = check_labels(
-            labels, "labels", owner, classes=classes, n_objects=stack.shape[1]
-        )
-        if len(known) != 2:
-            raise argument_error(
-                "labels",
-                owner,
-                "of two classes (MultinomialProbit takes more)",
-                f"{len(known)} classes",
-            )
-        self.add_coord("class", known)
+        codes = self.read_labels(labels, classes, stack)
+        if self.n_classes != 2:
+            rule = "of two classes (MultinomialProbit takes more)"
+            raise argument_error("labels", owner, rule, f"{self.n_classes} classes")
         with self:
             observed = pm.Data("labels", codes, dims="obs")
             y = self._declare_response(stack)
@@ -506,28 +412,9 @@ class CompositeKernelClassification(_CompositeKernel, Declaration):
     @classmethod
     @override
     def example(cls, random_seed: Seed = 0, **options: Any) -> Self:
-        """Smallest instance that every engine can fit: 8 objects, 2 kernels.
-
-        `options` are arguments of the constructor.
-        """
+        """Smallest instance that every engine can fit, with options of the constructor."""
         kernels, response = _example(random_seed)
         return cls(kernels, response > np.median(response), **options)
-
-    @property
-    @override
-    def variant(self) -> str:
-        return f"{type(self.combination).__name__}{self._scale}"
-
-    @property
-    def label_codes(self) -> np.ndarray:
-        """Current class codes, int array (obs,) of 0 and 1.
-
-        Raises
-        ------
-        ValueError
-            If ``pm.set_data`` has set other codes.
-        """
-        return check_codes(self["labels"].get_value(), 2, type(self).__name__)
 
 
 def _outputs(targets: Any, n_outputs: int, owner: str) -> Any:

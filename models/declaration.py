@@ -335,7 +335,9 @@ def source_of(model: pm.Model) -> KernelSource:
 
 def family(model: pm.Model) -> str:
     """Name of the paper's model that `model` is or inherits from, otherwise of its own class."""
-    for ancestor in type(model).__mro__:
-        if Declaration in ancestor.__bases__:
+    for ancestor in reversed(type(model).__mro__):
+        # Bases that several papers share have no constructor.
+        below = issubclass(ancestor, Declaration) and ancestor is not Declaration
+        if below and "__init__" in vars(ancestor):
             return ancestor.__name__
     return type(model).__name__

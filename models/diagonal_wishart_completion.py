@@ -11,20 +11,18 @@ from ..validation import (
     Seed,
     check_flag,
     check_positive,
-    integer_seed,
 )
 from .completion.blocks import object_coords
-from .completion.input import PartitionedKernels, check_degrees_of_freedom
-from .declaration import Declaration
+from .completion.input import PartitionedStack, check_degrees_of_freedom
 from .distributions.matrix_normal import MatrixNormal
 from .distributions.wishart import Wishart
 from .operations.arrays import cholesky_or_nan, matrix_product, solve_lower
-from .wishart_completion import Partitioned
+from .wishart_completion import Partitioned, example_kernels
 
 __all__ = ["DiagonalWishartCompletion"]
 
 
-class DiagonalWishartCompletion(Partitioned, Declaration):
+class DiagonalWishartCompletion(Partitioned):
     r"""Kernel matrix K = C'WC in a basis C that makes its observed block diagonal.
 
     The model is :math:`W \sim \mathrm{W}(r, \Delta)`, :math:`\Delta = \mathrm{diag}(\delta)`, eq
@@ -43,14 +41,8 @@ class DiagonalWishartCompletion(Partitioned, Declaration):
 
     Parameters
     ----------
-    theta : array_like, DataFrame or DataArray (n, n), or stack of kernels
-        Positive definite kernel A of all objects, the training objects first. If `K11` has labels,
-        they identify the training objects instead. A stack (see `as_stack`) is replaced by the
-        weighted sum of its kernels.
-    K11 : array_like, DataFrame or DataArray (n1, n1)
-        Observed positive definite kernel of the training objects.
-    weights : array_like (kernel,), optional
-        Non-negative weights of a stack's kernels. Default: equal weights that sum to 1.
+    theta, K11, weights
+        As in `WishartCompletion`; theta is the paper's A.
     r : float, optional
         Degrees of freedom of W, a real number above n - 1. Default: n + 1.
     eta : float, default=3
@@ -64,17 +56,10 @@ class DiagonalWishartCompletion(Partitioned, Declaration):
         distribution of lambda, delta, W21 and that diagonal stays the same; K22 lacks the
         contribution of the off-diagonal entries, whose mean is zero.
 
-    Attributes
-    ----------
-    r, eta, zeta, tau : float
-        Values in use.
-
     Raises
     ------
     ValueError
-        For matrices that are not finite, symmetric and positive definite (the message suggests a
-        jitter), sizes or labels that disagree, a `K11` of all objects, and hyperparameters out of
-        range.
+        As for `WishartCompletion`, and for hyperparameters out of range.
 
     Notes
     -----
@@ -133,10 +118,10 @@ class DiagonalWishartCompletion(Partitioned, Declaration):
         diagonal_W22_1: bool = False,
     ):
         owner = type(self).__name__
-        given = PartitionedKernels.of(theta, K11, weights, owner)
-        n, n1 = len(given.theta), len(given.K11)
-        self.r = check_degrees_of_freedom(n + 1 if r is None else r, "r", owner, above=n - 1)
-        basis = Spectrum.of(given.theta, given.K11)
+        given = PartitionedStack.of(theta, K11, owner)
+        n, n1 = len(given.labels), len(given.K11)
+        basis = Spectrum.of(given.weighted(weights, owner), given.K11)
+        self.r = check_degrees_of_freedom(r, "r", owner, n)
         default_tau = check_positive(alpha, "alpha", owner) * n1 / basis.kappa.sum()
         self.eta = check_positive(eta, "eta", owner)
         self.zeta = check_positive(zeta, "zeta", owner)
@@ -177,14 +162,9 @@ class DiagonalWishartCompletion(Partitioned, Declaration):
     @classmethod
     @override
     def example(cls, random_seed: Seed = 0, **options: Any) -> Self:
-        """Smallest instance that every engine can fit: 3 training and 2 test objects.
-
-        `options` are arguments of the constructor.
-        """
-        seed = integer_seed(random_seed, "random_seed", "example")
-        x = np.random.default_rng(seed).normal(size=(5, 2))
-        theta = np.exp(-((x[:, None] - x[None]) ** 2).sum(-1) / 2)
-        ideal = np.array([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+        """Smallest instance that every engine can fit, with options of the constructor."""
+        squared, ideal = example_kernels(random_seed)
+        theta = np.exp(-squared / 2)
         options = {"r": 9.5, "eta": 4.0, "zeta": 3.0} | options
         return cls(theta, (theta[:3, :3] + ideal) / 2, **options)
 
@@ -194,6 +174,7 @@ class DiagonalWishartCompletion(Partitioned, Declaration):
         return "diagonal W22_1" if self.diagonal_W22_1 else "full W22_1"
 
     @property
+    @override
     def theta(self) -> np.ndarray:
         """Kernel of all objects C'C, array (object, object), training objects first."""
         C12 = self.C1 @ self.coefficients.T
@@ -227,6 +208,7 @@ class DiagonalWishartCompletion(Partitioned, Declaration):
         return self["coefficients"].get_value()
 
     @property
+    @override
     def K11_values(self) -> np.ndarray:
         """Observed kernel of the training objects C1'W11 C1, array (train, train)."""
         return (self.C1.T * self.w) @ self.C1

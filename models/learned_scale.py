@@ -40,9 +40,9 @@ class LearnedScale:
         check_positive(self.median, "median", "LearnedScale")
         check_positive(self.sigma, "sigma", "LearnedScale")
 
-    def declare(self, name: str, dim: str | None = None) -> TensorVariable:
-        """Declare the rate in the current model; with a dim, one for each of its entries."""
-        return pm.LogNormal(name, mu=np.log(self.median), sigma=self.sigma, dims=dim)
+    def declare(self, name: str) -> TensorVariable:
+        """Declare the rate in the current model."""
+        return pm.LogNormal(name, mu=np.log(self.median), sigma=self.sigma)
 
     def log_density(self, log_rate: float) -> tuple[float, float]:
         """Log density of the logarithm of the rate, up to a constant, and its derivative."""

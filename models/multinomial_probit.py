@@ -13,10 +13,6 @@ from pytensor.tensor import TensorVariable
 from ..numerics.kernel_products import Design
 from ..validation import (
     Seed,
-    argument_error,
-    check_codes,
-    check_labels,
-    check_name,
     check_positive,
     integer_seed,
 )
@@ -29,12 +25,10 @@ from .combinations.sums import (
     Mean,
     WeightedSum,
 )
-from .declaration import Declaration
+from .composite import LabelledDeclaration
 from .distributions.categorical_probit import CategoricalProbit
-from .kernels.dask_stack import DaskStack, read_kernels
-from .kernels.labels import aligned, ids_along
+from .kernels.dask_stack import DaskStack
 from .kernels.source import IN_MEMORY, KernelSource
-from .kernels.stack import origin_of
 from .learned_scale import LearnedScale, check_rate
 from .operations.arrays import matrix_product
 from .operations.dask_scores import dask_scores
@@ -104,7 +98,7 @@ class Composition:
         return self.rule.terms(self.stack)
 
 
-class MultinomialProbit(Declaration):
+class MultinomialProbit(LabelledDeclaration):
     r"""Multiclass classifier on a weighted combination of kernels.
 
     .. math::
@@ -162,18 +156,15 @@ class MultinomialProbit(Declaration):
         Training kernels.
     combination : Combination
         Rule in use.
-    tau, upsilon
-        As given.
     kernel_source : KernelSource
         Where the kernels come from; `ParametricStack` for kernels with parameters to learn.
 
     Raises
     ------
     ValueError
-        For kernels that are not a stack of finite matrices, Gram matrices that are not symmetric
-        positive semi-definite, labels of one class, labels whose number or ids differ from those
-        of the kernels' rows, hyperparameters that are not positive, and products of kernels with
-        negative entries (kernels with parameters: at the prior means).
+        For kernels that `as_stack` refuses, labels of one class, labels whose number or ids differ
+        from those of the kernels' rows, hyperparameters that are not positive, and products of
+        kernels with negative entries (kernels with parameters: at the prior means).
 
     Warns
     -----
@@ -228,6 +219,10 @@ class MultinomialProbit(Declaration):
     >>> kz.engines(model)
     """
 
+    rules = COMBINATIONS
+    any_rule = True
+    takes = f"a rule such as Mean(), or one of {', '.join(map(repr, COMBINATIONS))}"
+
     def __init__(
         self,
         kernels: Any,
@@ -238,56 +233,22 @@ class MultinomialProbit(Declaration):
         upsilon: float | LearnedScale = 1.0,
         classes: Sequence[Hashable] | None = None,
     ):
+        super().__init__()
         owner = type(self).__name__
-        stack, self.kernel_source = read_kernels(kernels, owner)
-        self.origin = origin_of(stack)
-        _, n_obs, _ = stack.shape
-        labels = aligned(labels, ids_along(stack, "obs"), "labels", owner)
-        codes, known = check_labels(labels, "labels", owner, classes=classes, n_objects=n_obs)
-        check_positive(tau, "tau", owner)
-        upsilon = check_rate(upsilon, "upsilon", owner)
-        if isinstance(combination, str):
-            check_name(combination, COMBINATIONS, "combination", owner)
-            combination = COMBINATIONS[combination]()
-        if isinstance(combination, type) or not hasattr(combination, "declare"):
-            names = ", ".join(map(repr, COMBINATIONS))
-            raise argument_error(
-                "combination", owner, f"a rule such as Mean(), or one of {names}", repr(combination)
-            )
-        rule: Combination = combination.for_kernels(stack["kernel"].values)
-        if not self.kernel_source.in_memory and not isinstance(rule, WeightedSum):
-            raise argument_error(
-                "combination",
-                owner,
-                "a weighted sum for kernels in a Dask array",
-                repr(combination),
-            )
-        for each in self.kernel_source.stacks(stack):
-            rule.check(each)
-        rate = upsilon.median if isinstance(upsilon, LearnedScale) else upsilon
-        self.kernel_source.warn(stack, owner, (rate / tau) ** 0.5)
-
-        super().__init__(
-            coords={
-                "kernel": stack["kernel"].values,
-                "obs": stack["obs"].values,
-                "basis": stack["basis"].values,
-                "class": known,
-            },
-        )
-        self.combination = rule
-        self.tau = float(tau)
-        self.upsilon = upsilon
+        self.tau = check_positive(tau, "tau", owner)
+        self.upsilon = check_rate(upsilon, "upsilon", owner)
+        stack = self.read_kernels(kernels, combination, self.tau, self.upsilon)
+        codes = self.read_labels(labels, classes, stack)
 
         with self:
             K: Any = self.kernel_source.declare(stack)
             observed = pm.Data("labels", codes, dims="obs")
-            beta = rule.declare()
-            W = declare_regressors(tau, upsilon)
+            beta = self.combination.declare()
+            W = declare_regressors(self.tau, self.upsilon)
             if isinstance(self.kernel_source, DaskStack):
                 f = dask_scores(self.kernel_source, beta, W)
             else:
-                f = matrix_product(rule.combine(K, beta), W.T)
+                f = matrix_product(self.combination.combine(K, beta), W.T)
             CategoricalProbit("t", f, observed=observed, dims="obs")
         self.seal()
 
@@ -301,17 +262,9 @@ class MultinomialProbit(Declaration):
         distances = ((x[:, None] - x[None]) ** 2).sum(-1)
         return cls({"gaussian": np.exp(-distances), "linear": x @ x.T}, labels)
 
-    @property
     @override
-    def variant(self) -> str:
-        learned = ", kernel parameters" if self.kernel_source.parameters else ""
-        scale = ", learned scale" if isinstance(self.upsilon, LearnedScale) else ""
-        return f"{type(self.combination).__name__}{learned}{scale}"
-
-    @property
-    def learned(self) -> bool:
-        """Whether the weights of the kernels are random variables."""
-        return self["beta"] not in self.data_vars
+    def _options(self) -> list[str]:
+        return ["kernel parameters"] if self.kernel_source.parameters else []
 
     @property
     def design(self) -> np.ndarray:
@@ -338,22 +291,6 @@ class MultinomialProbit(Declaration):
             source,
             self.learned,
         )
-
-    @property
-    def label_codes(self) -> np.ndarray:
-        """Current class codes, int array (obs,) of 0..C-1.
-
-        Raises
-        ------
-        ValueError
-            If ``pm.set_data`` has set other codes.
-        """
-        return check_codes(self["labels"].get_value(), self.n_classes, type(self).__name__)
-
-    @property
-    def n_classes(self) -> int:
-        """Number of classes C."""
-        return len(self.coords["class"])
 
 
 def declare_regressors(tau: float, upsilon: float | LearnedScale) -> TensorVariable:

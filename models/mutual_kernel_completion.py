@@ -140,10 +140,10 @@ class MutualKernelCompletion(Declaration):
     Raises
     ------
     ValueError
-        For kernels of different sizes; missing entries that are not whole rows and columns, or
-        that the mask marks as visible; a visible block that is not positive semidefinite (positive
-        definite unless collapsed); objects that are in no kernel (named); no kernel with two
-        objects; clashing kernel names; and settings out of range.
+        For kernels of different sizes; missing entries that are not whole rows and columns; a
+        visible block that is not finite and positive semidefinite (positive definite unless
+        collapsed); objects that are in no kernel (named); no kernel with two objects; clashing
+        kernel names; and settings out of range.
 
     Warns
     -----

@@ -14,10 +14,10 @@ from ..validation import (
     integer_seed,
 )
 from .completion.blocks import declare_inverse_wishart, declare_kernel, object_coords
-from .completion.input import PartitionedKernels, check_degrees_of_freedom
+from .completion.input import PartitionedStack, check_degrees_of_freedom
 from .declaration import Declaration
 
-__all__ = ["CompletionParameters", "Partitioned", "WishartCompletion"]
+__all__ = ["CompletionParameters", "Partitioned", "WishartCompletion", "example_kernels"]
 
 
 @dataclass(frozen=True)
@@ -64,21 +64,39 @@ class CompletionParameters:
         return float(gammas + powers / 2)
 
 
-class Partitioned:
-    """Numbers of training and test objects of a model with these dims."""
+class Partitioned(Declaration):
+    """A model of one kernel matrix whose training block is observed."""
 
     @property
-    def n_train(self: Any) -> int:
+    def n_train(self) -> int:
         """Number of training objects n1."""
         return len(self.coords["train"])
 
     @property
-    def n_test(self: Any) -> int:
+    def n_test(self) -> int:
         """Number of test objects n2."""
         return len(self.coords["test"])
 
+    @property
+    def theta(self) -> np.ndarray:
+        """Current kernel of all objects, array ([kernel,] object, object_), training first."""
+        return self["theta"].get_value()
 
-class WishartCompletion(Partitioned, Declaration):
+    @property
+    def K11_values(self) -> np.ndarray:
+        """Current observed kernel of the training objects, array (train, train_)."""
+        return self["K11_values"].get_value()
+
+
+def example_kernels(random_seed: Seed) -> tuple[np.ndarray, np.ndarray]:
+    """Squared distances (5, 5) of made-up objects, and the ideal kernel (3, 3) of the first."""
+    seed = integer_seed(random_seed, "random_seed", "example")
+    x = np.random.default_rng(seed).normal(size=(5, 2))
+    ideal = np.array([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+    return ((x[:, None] - x[None]) ** 2).sum(-1), ideal
+
+
+class WishartCompletion(Partitioned):
     r"""Kernel matrix of training and test objects whose training block is observed.
 
     The model is :math:`\Sigma \sim \mathrm{IW}(\eta, \Theta)` and
@@ -110,11 +128,6 @@ class WishartCompletion(Partitioned, Declaration):
     r, eta : float, optional
         Degrees of freedom of K and of Sigma, real numbers above n - 1. Default: n + 1, as in the
         paper.
-
-    Attributes
-    ----------
-    r, eta : float
-        Degrees of freedom in use.
 
     Raises
     ------
@@ -178,16 +191,15 @@ class WishartCompletion(Partitioned, Declaration):
         eta: float | None = None,
     ):
         owner = type(self).__name__
-        given = PartitionedKernels.of(theta, K11, weights, owner)
-        n, n1 = len(given.theta), len(given.K11)
-        self.r = check_degrees_of_freedom(n + 1 if r is None else r, "r", owner, above=n - 1)
-        self.eta = check_degrees_of_freedom(
-            n + 1 if eta is None else eta, "eta", owner, above=n - 1
-        )
+        given = PartitionedStack.of(theta, K11, owner)
+        whole = given.weighted(weights, owner)
+        n, n1 = len(whole), len(given.K11)
+        self.r = check_degrees_of_freedom(r, "r", owner, n)
+        self.eta = check_degrees_of_freedom(eta, "eta", owner, n)
         super().__init__(coords=object_coords(given.labels, n1))
 
         with self:
-            theta_data = pm.Data("theta", given.theta, shape=(n, n), dims=("object", "object_"))
+            theta_data = pm.Data("theta", whole, shape=(n, n), dims=("object", "object_"))
             observed = pm.Data("K11_values", given.K11, shape=(n1, n1), dims=("train", "train_"))
             Sigma = declare_inverse_wishart(theta_data, self.eta, n1)
             declare_kernel(Sigma, self.r, observed, n1)
@@ -197,23 +209,11 @@ class WishartCompletion(Partitioned, Declaration):
     @override
     def example(cls, random_seed: Seed = 0) -> Self:
         """Smallest instance that every engine can fit: 3 training and 2 test objects."""
-        seed = integer_seed(random_seed, "random_seed", "example")
-        x = np.random.default_rng(seed).normal(size=(5, 2))
-        theta = np.exp(-((x[:, None] - x[None]) ** 2).sum(-1) / 2)
-        ideal = np.array([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+        squared, ideal = example_kernels(random_seed)
+        theta = np.exp(-squared / 2)
         return cls(10 * theta, 10 * (theta[:3, :3] + ideal) / 2, r=10.5, eta=12.5)
 
     @property
     def parameters(self) -> CompletionParameters:
         """Current parameters and data."""
         return CompletionParameters(self.theta, self.K11_values, self.r, self.eta)
-
-    @property
-    def theta(self) -> np.ndarray:
-        """Current kernel of all objects, array (object, object_), training objects first."""
-        return self["theta"].get_value()
-
-    @property
-    def K11_values(self) -> np.ndarray:
-        """Current observed kernel of the training objects, array (train, train_)."""
-        return self["K11_values"].get_value()

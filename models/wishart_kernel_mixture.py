@@ -13,8 +13,6 @@ from ..validation import (
     argument_error,
     check_flag,
     check_name,
-    check_positive,
-    integer_seed,
 )
 from .completion.blocks import (
     Blocks,
@@ -33,20 +31,18 @@ from .completion.moment_matching import (
     check_component_degrees,
     matched_by_trace,
     matched_degrees,
-    one_per_kernel,
     traces_of_products,
 )
-from .declaration import Declaration
 from .distributions.dirichlet import Dirichlet
 from .distributions.wishart import MatrixF, Wishart
-from .kernels.specification import Kernels
+from .kernels.labels import numbers_by_kernel
 from .operations.arrays import cholesky_or_nan, matrix_product, weighted_sum
-from .wishart_completion import CompletionParameters, Partitioned
+from .wishart_completion import CompletionParameters, Partitioned, example_kernels
 
 __all__ = ["WishartKernelMixture"]
 
 
-class WishartKernelMixture(Partitioned, Declaration):
+class WishartKernelMixture(Partitioned):
     r"""Kernel matrix whose Wishart parameter is a weighted sum of random kernel matrices.
 
     .. math::
@@ -69,12 +65,9 @@ class WishartKernelMixture(Partitioned, Declaration):
 
     Parameters
     ----------
-    theta : stack of kernels (kernel, n, n), or callable
+    theta : stack of kernels (kernel, n, n)
         Positive semidefinite kernels Theta_k of all objects, the training objects first. If `K11`
-        has labels, they identify the training objects instead. For kernels with parameters to
-        learn: a function without arguments, called inside the model, that declares the parameters
-        and returns the kernels as a tensor. The tensor is checked at the parameters' initial
-        values.
+        has labels, they identify the training objects instead.
     K11 : array_like, DataFrame or DataArray (n1, n1)
         Observed positive definite kernel of the training objects.
     alpha : array_like (kernel,), optional
@@ -93,22 +86,15 @@ class WishartKernelMixture(Partitioned, Declaration):
 
     Attributes
     ----------
-    rho : float
     etas : ndarray (kernel,)
         Degrees of freedom eta_k.
-    prior : str
-    collapsed : bool
     learned : bool
         Whether alpha is a random variable.
-    parametric : bool
-        Whether the kernels have parameters that are random variables.
 
     Raises
     ------
     ValueError
-        For kernels that are not finite and symmetric, or not positive definite although the prior
-        requires it; sizes or labels that disagree; a `K11` of all objects; and weights, degrees of
-        freedom or options out of range.
+        As for `WishartCompletion`; kernels must be positive definite where the prior requires it.
 
     Notes
     -----
@@ -116,8 +102,7 @@ class WishartKernelMixture(Partitioned, Declaration):
     paper        meaning                                          code
     ============ ================================================ ================================
     n1, n2, n    training, test, all objects                      dims train, test, object
-    Theta_k      hyperparameter kernels, eq (8)                   ``theta`` (kernel, object, ...),
-                                                                  ``kernels`` with parameters
+    Theta_k      hyperparameter kernels, eq (8)                   ``theta`` (kernel, object, ...)
     eta_k        degrees of freedom, eq (8)                       ``etas``
     alpha_k      mixing coefficients, eq (7)                      ``alpha`` (kernel)
     M_k          components, eq (8)                               ``M`` (kernel, object, object_)
@@ -147,19 +132,16 @@ class WishartKernelMixture(Partitioned, Declaration):
     >>> model = kz.WishartKernelMixture(theta, K11)
     >>> kz.fit(model, kz.EM(max_iterations=100))["point"]["K21"]
 
-    Weights and a kernel width from the evidence:
+    Weights from the evidence:
 
-    >>> def kernels():
-    ...     width = pm.HalfNormal("width")
-    ...     return pt.stack([pt.exp(-squared_distances / width), X @ X.T]) + 0.01 * np.eye(len(X))
-    >>> model = kz.WishartKernelMixture(kernels, K11, concentration=1, collapsed=True)
+    >>> model = kz.WishartKernelMixture(theta, K11, concentration=1, collapsed=True)
     >>> kz.fit(model, "nuts")
     """
 
     large: frozenset[str] = frozenset(
         {
             *("M", "Sigma", "Sigma11", "Sigma22_1", "B"),
-            *("K21", "K22_1", "K22", "K21_mean_given_alpha", "kernels"),
+            *("K21", "K22_1", "K22", "K21_mean_given_alpha"),
         }
     )
 
@@ -180,7 +162,6 @@ class WishartKernelMixture(Partitioned, Declaration):
         self.prior = check_name(prior, _PRIORS, "prior", owner)
         self.collapsed = collapsed = check_flag(collapsed, "collapsed", owner)
         self.learned = concentration is not None
-        self.parametric = callable(theta) and not isinstance(theta, Kernels)
         # By the law of total expectation, both variables have the posterior mean of K21.
         self.completed = "K21_mean_given_alpha" if collapsed else "K21"
         self.streamed = (self.completed,) if collapsed else (self.completed, "K22")
@@ -188,39 +169,30 @@ class WishartKernelMixture(Partitioned, Declaration):
             raise argument_error("alpha", owner, "left out when `concentration` is given", "both")
         if collapsed and prior != "inverse-wishart":
             raise argument_error("collapsed", owner, "False for this prior", f"True, {prior!r}")
-        if collapsed and not (self.learned or self.parametric):
-            raise argument_error(
-                "collapsed",
-                owner,
-                "False if nothing is learned: log_evidence gives the density then",
-                "True",
-            )
+        if collapsed and not self.learned:
+            rule = "False if nothing is learned: log_evidence gives the density then"
+            raise argument_error("collapsed", owner, rule, "True")
+        given = PartitionedStack.of(theta, K11, owner)
+        n, n1 = given.kernels.shape[-1], len(given.K11)
+        self.rho = check_degrees_of_freedom(rho, "rho", owner, n)
+        self.etas = check_component_degrees(eta, given.names, n, owner)
+        weights = check_weights(alpha, given.names, "alpha", owner)
+        # The scales of the prior's Wishart distributions.
+        scales = given.kernels if prior == "mixture" else [np.tensordot(weights, given.kernels, 1)]
+        for scale in scales:
+            check_positive_definite(scale, "theta", owner)
+        self.add_coords(object_coords(given.labels, n1) | {"kernel": given.names})
 
         with self:
-            kernels = pt.as_tensor(theta()) if self.parametric else None
-            stack = theta if kernels is None else _at_initial_point(self, kernels)
-            given = PartitionedStack.of(stack, K11, owner)
-            n = given.kernels.shape[-1]
-            n1 = len(given.K11)
-            self.rho = check_degrees_of_freedom(
-                n + 1 if rho is None else rho, "rho", owner, above=n - 1
-            )
-            self.etas = check_component_degrees(eta, given.names, n, owner)
-            weights = check_weights(alpha, given.names, "alpha", owner)
-            _check_definite(given.kernels, weights, self.prior, owner)
-            self.add_coords(object_coords(given.labels, n1) | {"kernel": given.names})
-
             dims = ("kernel", "object", "object_")
-            if kernels is None:
-                kernels = pm.Data("theta", given.kernels, shape=given.kernels.shape, dims=dims)
-            else:
-                ordered = kernels[:, given.order][:, :, given.order]
-                kernels = pm.Deterministic("kernels", ordered, dims=dims)
+            kernels = pm.Data("theta", given.kernels, shape=given.kernels.shape, dims=dims)
             observed = pm.Data("K11_values", given.K11, shape=(n1, n1), dims=("train", "train_"))
             if concentration is not None:
-                each = one_per_kernel(concentration, given.names, "concentration", owner)
-                shape = [check_positive(value, "concentration", owner) for value in each]
-                alpha = Dirichlet("alpha", np.array(shape), dims="kernel")
+                shape = numbers_by_kernel(
+                    *(concentration, given.names, "concentration", owner),
+                    *("finite and above 0", lambda each: each > 0, 1.0),
+                )
+                alpha = Dirichlet("alpha", shape, dims="kernel")
             else:
                 alpha = pm.Data("alpha", weights, dims="kernel")
             mixture = _Mixture(kernels, pt.as_tensor(self.etas), alpha)
@@ -233,15 +205,9 @@ class WishartKernelMixture(Partitioned, Declaration):
     @classmethod
     @override
     def example(cls, random_seed: Seed = 0, **options: Any) -> Self:
-        """Smallest instance that every engine can fit: 3 training and 2 test objects.
-
-        `options` are arguments of the constructor.
-        """
-        seed = integer_seed(random_seed, "random_seed", "example")
-        x = np.random.default_rng(seed).normal(size=(5, 2))
-        squared = ((x[:, None] - x[None]) ** 2).sum(-1)
+        """Smallest instance that every engine can fit, with options of the constructor."""
+        squared, ideal = example_kernels(random_seed)
         theta = {"near": np.exp(-2 * squared), "far": np.exp(-squared / 2)}
-        ideal = np.array([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
         K11 = (theta["far"][:3, :3] + ideal) / 2
         return cls(theta, K11, **({"rho": 10.5, "eta": 9.5} | options))
 
@@ -250,24 +216,6 @@ class WishartKernelMixture(Partitioned, Declaration):
     def variant(self) -> str:
         weights = "learned weights" if self.learned else "fixed weights"
         return f"{self.prior}, {weights}{', collapsed' if self.collapsed else ''}"
-
-    @property
-    def theta(self) -> np.ndarray:
-        """Current fixed kernels of all objects, array (kernel, object, object_).
-
-        Raises
-        ------
-        ValueError
-            If the kernels have parameters: their draws are the variable "kernels".
-        """
-        if self.parametric:
-            raise ValueError("The kernels have parameters: they are the variable 'kernels'.")
-        return self["theta"].get_value()
-
-    @property
-    def K11_values(self) -> np.ndarray:
-        """Current observed kernel of the training objects, array (train, train_)."""
-        return self["K11_values"].get_value()
 
     @property
     def parameters(self) -> CompletionParameters:
@@ -287,8 +235,8 @@ class WishartKernelMixture(Partitioned, Declaration):
 
     def not_conjugate(self) -> str | None:
         """Reason why the model is not a `WishartCompletion` with matched parameters, or None."""
-        if self.learned or self.parametric:
-            return "its weights or kernels are learned"
+        if self.learned:
+            return "its weights are learned"
         if self.prior != "inverse-wishart":
             return f"its prior {self.prior!r} is not conjugate, as 'inverse-wishart' is"
         return None
@@ -306,14 +254,6 @@ class _Mixture(NamedTuple):
         weights = self.alpha * self.etas
         eta = matched_degrees(*traces_of_products(self.kernels), self.etas, weights)
         return eta, weighted_sum(self.kernels, weights / eta)
-
-
-def _at_initial_point(model: pm.Model, kernels: TensorVariable) -> np.ndarray:
-    """Value of kernels with parameters at the model's initial point."""
-    function = model.compile_fn(
-        model.replace_rvs_by_values([kernels]), inputs=model.value_vars, on_unused_input="ignore"
-    )
-    return function(model.initial_point())[0]
 
 
 def _sum_of_components(mixture: _Mixture, n1: int) -> Blocks:
@@ -358,12 +298,3 @@ def _declare_evidence(mixture: _Mixture, rho: float, observed: TensorVariable, n
     pm.Deterministic("eta", eta)
     mean = matrix_product(parts.coefficients, K11)
     pm.Deterministic("K21_mean_given_alpha", mean, dims=("test", "train"))
-
-
-def _check_definite(kernels: np.ndarray, weights: np.ndarray, prior: str, owner: str) -> None:
-    """Raise unless the scales of the prior's Wishart distributions are positive definite."""
-    if prior == "mixture":
-        for kernel in kernels:
-            check_positive_definite(kernel, "theta", owner)
-    else:
-        check_positive_definite(np.tensordot(weights, kernels, axes=1), "theta", owner)

@@ -122,7 +122,7 @@ def _update_weights(rule: Any, state: Printed) -> Printed:
     linear = np.tensordot(f, state.y, axes=2)
     quadratic = np.tensordot(f, f, axes=([1, 2], [1, 2]))
     if isinstance(rule, Binary):
-        beta = binary_factor(rule.probabilities(len(linear)), linear, quadratic, rule.empty)
+        beta = binary_factor(rule.each(len(linear)), linear, quadratic, rule.empty)
         return replace(state, beta=beta, weights=beta.mean)
     if not isinstance(rule, Mean):
         return state

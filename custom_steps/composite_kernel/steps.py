@@ -299,8 +299,8 @@ class CompositeKernelGibbs(GibbsBlock):
 
     A sweep redraws alpha and those of phi, beta, varphi, gamma and varsigma that are in `vars`, by
     default all. If the declaration integrates alpha out, the sweep draws alpha for its own use.
-    Outputs that share nothing have a sweep each. `kz.Gibbs` explains the settings. Kernels and
-    responses are read at construction: make a new step after ``pm.set_data``.
+    `kz.Gibbs` explains the settings. Kernels and responses are read at construction: make a new
+    step after ``pm.set_data``.
 
     Statistics: the mean acceptance probabilities of a sweep's Metropolis moves, NaN without them,
     and the number of evaluations of the evidence in a marginal sweep.
@@ -338,14 +338,13 @@ class CompositeKernelGibbs(GibbsBlock):
         if "varsigma" in self._owned and "phi" not in self._owned:
             got = f"{sorted(self._owned)}"
             raise argument_error("vars", owner, "such that phi moves with varsigma", got)
-        self._likelihoods, self._prior = _likelihoods(model), _prior(model)
+        self._likelihood, self._prior = _likelihood(model), _prior(model)
         selects = self._prior.selection is not None
         if not self._marginal and (selects or (marginal and "beta" in self._owned)):
             rule = "'marginal' for Binary selections, and for models with alpha integrated out"
             raise argument_error("scheme", owner, rule, "'paper'")
         design = model.design
         self._design = Design.of(design, constant=model.bias_apart)
-        self._apart = model.apart
         concentration = getattr(model.combination, "varphi", None) or 1.0
         # Values of parameters that are not variables of the model.
         k, m = len(design), design.shape[2]
@@ -357,71 +356,46 @@ class CompositeKernelGibbs(GibbsBlock):
         }
         return owned, [n for n in declared(model) if n in State._fields and n not in owned]
 
-    def initial_tuning(self) -> list[Tuning]:
-        """Proposals of each sweep, for those of beta and varphi that move by Metropolis."""
+    def initial_tuning(self) -> Tuning:
+        """Untuned proposals, for those of beta and varphi that move by Metropolis."""
         k = len(self._design.stack)
         by_ellipse = {"beta", "varphi"} if self._marginal and "beta" in self._owned else set()
         by_metropolis = self._owned - by_ellipse
-        tuning = Tuning(
+        return Tuning(
             initial_weight_tuning(k) if "beta" in by_metropolis else None,
             initial_concentration_tuning(k) if "varphi" in by_metropolis else None,
         )
-        return [tuning] * len(self._likelihoods)
 
     def sweep(
         self, values: Mapping[str, np.ndarray], rng: np.random.Generator
     ) -> tuple[Mapping[str, np.ndarray], dict[str, Any]]:
         """Redraw the owned variables; adapt the proposals while the chain tunes."""
-        swept = [
-            sweep(
-                State(**self._constants | own),
-                likelihood,
-                self._design,
-                self._prior,
-                rng,
-                redraw=self._owned,
-                tuning=tuning,
-                moves=self._moves,
-                block=self._block,
-            )
-            for own, likelihood, tuning in zip(
-                self._values_of_sweeps(values), self._likelihoods, self.tuning, strict=True
-            )
-        ]
+        state, info = sweep(
+            State(**{**self._constants, **values}),
+            self._likelihood,
+            self._design,
+            self._prior,
+            rng,
+            redraw=self._owned,
+            tuning=self.tuning,
+            moves=self._moves,
+            block=self._block,
+        )
         if self.tune:
-            self.tuning = [
-                _adapt(tuning, *each) for tuning, each in zip(self.tuning, swept, strict=True)
-            ]
-        states, infos = zip(*swept, strict=True)
-        stats = {
-            "beta_accept": np.mean([info.weights for info in infos]),
-            "varphi_accept": np.mean([info.concentrations for info in infos]),
-            "evaluations": sum(info.evaluations for info in infos),
+            self.tuning = _adapt(self.tuning, state, info)
+        return state._asdict(), {
+            "beta_accept": info.weights,
+            "varphi_accept": np.mean(info.concentrations),
+            "evaluations": info.evaluations,
         }
-        if not self._apart:
-            return states[0]._asdict(), stats
-        return {
-            name: np.stack([getattr(state, name) for state in states]) for name in State._fields
-        }, stats
-
-    def _values_of_sweeps(self, values: Mapping[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
-        """Values for each sweep: one for all outputs, or one an output if they share nothing."""
-        if not self._apart:
-            return [dict(values)]
-        return [
-            {name: value[o] for name, value in values.items()}
-            for o in range(len(self._likelihoods))
-        ]
 
 
-def _likelihoods(
+def _likelihood(
     model: CompositeKernelRegression | CompositeKernelClassification,
-) -> list[Likelihood]:
-    """One likelihood for each sweep."""
-    if not isinstance(model, CompositeKernelRegression):
-        return [Classification(model.label_codes - 0.5)]
-    targets = model.target_values
-    return [Regression(each) for each in (targets.T if model.apart else [targets])]
+) -> Likelihood:
+    if isinstance(model, CompositeKernelRegression):
+        return Regression(model.target_values)
+    return Classification(model.label_codes - 0.5)
 
 
 def _prior(model: CompositeKernelRegression | CompositeKernelClassification) -> Prior:

@@ -66,16 +66,10 @@ def _by_draw(values: NDArray, posterior: Dataset, coords: Mapping[str, Any]) -> 
 
 
 def _responses(design: NDArray, beta: NDArray, alpha: NDArray) -> NDArray:
-    """Responses (draw, obs), or (draw, obs, output) of alpha (draw, output, function).
-
-    The outputs may have weights beta (draw, output, matrix) of their own.
-    """
+    """Responses (draw, obs), or (draw, obs, output) of alpha (draw, output, function)."""
     if alpha.ndim == 2:
         return composite_functions(design, beta, alpha[:, None])[:, :, 0]
-    if beta.ndim == 2:
-        return composite_functions(design, beta, alpha)
-    each = zip(beta.swapaxes(0, 1), alpha.swapaxes(0, 1), strict=True)
-    return np.stack([_responses(design, own, own_alpha) for own, own_alpha in each], axis=-1)
+    return composite_functions(design, beta, alpha)
 
 
 def predict_targets(

@@ -25,7 +25,7 @@ take Gibbs for inclusion probabilities. Hence the fit uses several starts, and t
 the result compares Q with the declaration's density.
 
 With several outputs, E[f^2] and l f are summed over them: Q(beta), Q(phi) and Q(alpha) of all
-outputs are one fit. Outputs that share nothing have a fit each.
+outputs are one fit.
 
 In regression an iteration costs a Cholesky inverse of order M and O(K^2 M^2), for each noise
 precision if there are several; the products K_i'K_j take K (K + 1) / 2 M x M matrices of memory. In
@@ -40,7 +40,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 import pymc as pm
 import xarray as xr
 
@@ -204,8 +203,8 @@ def other_weights(model: CompositeKernelModel) -> str | None:
     return why_not(model, RULES)
 
 
-def _inputs(model: CompositeKernelModel) -> list[Data]:
-    """Collect the inputs of the updates for each independent part of a model."""
+def _inputs(model: CompositeKernelModel) -> Data:
+    """Collect the inputs of the updates."""
     rule: Any = None if isinstance(model.combination, FixedWeights) else model.combination
     assert not isinstance(model.varsigma, LearnedScale)
     priors = {"phi": Gamma(model.sigma, model.varsigma)}
@@ -213,26 +212,23 @@ def _inputs(model: CompositeKernelModel) -> list[Data]:
         check_prior(rule.tau, rule.nu, rule, ("tau", "nu"), f"VB on {type(model).__name__}")
         priors["varphi"] = Gamma(rule.tau, rule.nu)
     constant = isinstance(rule, Binary) and model.bias_apart
-    return [Data(each, priors, rule, constant) for each in _likelihoods(model)]
+    return Data(_likelihood(model), priors, rule, constant)
 
 
-def _likelihoods(model: CompositeKernelModel) -> Sequence[Gaussian | Bernoulli]:
+def _likelihood(model: CompositeKernelModel) -> Gaussian | Bernoulli:
     source = model.kernel_source
     if isinstance(model, CompositeKernelClassification):
         if isinstance(source, DaskStack):
-            return [Bernoulli.of_dask(model, source)]
-        return [Bernoulli.of(model.design, model.label_codes)]
+            return Bernoulli.of_dask(model, source)
+        return Bernoulli.of(model.design, model.label_codes)
     prior, targets = Gamma(model.rho, model.varrho), model.target_values
     if isinstance(source, DaskStack):
         products, projections = sums_of_dask(source, model.functions, targets)
     else:
         products = KernelProducts.of(model.design)
         projections = products_with_targets(model.design, np.atleast_2d(targets.T))
-    if model.apart:
-        each = zip(projections, targets.T, strict=True)
-        return [Gaussian.of(products, own[None], column, prior) for own, column in each]
-    shared_noise = model.shared != "weights" or not model.several
-    return [Gaussian.of(products, projections, targets, prior, shared_noise)]
+    shared_noise = not model.several or model.shared == "all"
+    return Gaussian.of(products, projections, targets, prior, shared_noise)
 
 
 def fit_composite_kernel(
@@ -247,47 +243,43 @@ def fit_composite_kernel(
     """Fit Q by coordinate ascent from several starts; `VB` explains the settings.
 
     Parameters are those of the best start; ``beta_mean_of_start`` (start, kernel) holds the last
-    weights of every start. Outputs that share nothing have a fit each. LinAlgError when the
-    kernels' scale makes a covariance numerically singular.
+    weights of every start. LinAlgError when the kernels' scale makes a covariance numerically
+    singular.
     """
     n_functions, n_kernels = len(model.coords["function"]), len(model.coords["kernel"])
     classes = isinstance(model, CompositeKernelClassification)
-
-    def ascend(data: Data) -> VariationalOutput:
-        result = multistart_ascent(
-            [partial(start, data, n_functions)],
-            partial(update, data),
-            run,
-            n_kernels,
-            known=None if model.learned else np.ones(1),
-            starts=starts,
-            max_iterations=max_iterations,
-            tolerance=tolerance,
-            remaining=remaining,
-            first_round=FIRST_ROUND["classification" if classes else "regression"],
-            coordinates=COORDINATES,
-        )
-        result.state.weights.warn_of_imprecision()
-        approximation = Approximation(data, result.state, model.several and not model.apart)
-        parameters = approximation.parameters(model)
-        if model.learned:
-            ends = np.array([state.weights.mean[:n_kernels] for state in result.states])
-            parameters["beta_mean_of_start"] = (("start", "kernel"), ends)
-        return VariationalOutput(
-            elbo=result.histories,
-            best=result.best,
-            converged=result.converged,
-            parameters=parameters,
-            sample=approximation.sample,
-        )
-
-    fits = [ascend(data) for data in _inputs(model)]
-    return _joined(fits, model) if model.apart else fits[0]
+    data = _inputs(model)
+    result = multistart_ascent(
+        [partial(start, data, n_functions)],
+        partial(update, data),
+        run,
+        n_kernels,
+        known=None if model.learned else np.ones(1),
+        starts=starts,
+        max_iterations=max_iterations,
+        tolerance=tolerance,
+        remaining=remaining,
+        first_round=FIRST_ROUND["classification" if classes else "regression"],
+        coordinates=COORDINATES,
+    )
+    result.state.weights.warn_of_imprecision()
+    approximation = Approximation(data, result.state, model.several)
+    parameters = approximation.parameters(model)
+    if model.learned:
+        ends = np.array([state.weights.mean[:n_kernels] for state in result.states])
+        parameters["beta_mean_of_start"] = (("start", "kernel"), ends)
+    return VariationalOutput(
+        elbo=result.histories,
+        best=result.best,
+        converged=result.converged,
+        parameters=parameters,
+        sample=approximation.sample,
+    )
 
 
 def path_of_scales(model: CompositeKernelModel, scales: Sequence[float]) -> Iterator[Sample]:
     """Fit Q for one varsigma after another, each from the last solution; yield its `sample`."""
-    data, *_ = _inputs(model)
+    data = _inputs(model)
     n_kernels = len(model.coords["kernel"]) if model.learned else 1
     state = start(data, len(model.coords["function"]), np.full(n_kernels, 1 / n_kernels))
     before = None
@@ -298,27 +290,6 @@ def path_of_scales(model: CompositeKernelModel, scales: Sequence[float]) -> Iter
             state = replace(state, phi=replace(state.phi, rate=rate), objective=-np.inf)
         state, before = ascended(state, partial(update, data), COORDINATES), scale
         yield Approximation(data, state, model.several).sample
-
-
-def _joined(fits: Sequence[VariationalOutput], model: pm.Model) -> VariationalOutput:
-    """One output of independent fits, one per output of the regression."""
-    best = [fit.elbo[fit.best] for fit in fits]
-    longest = max(map(len, best))
-    bound = np.sum([np.pad(each, (0, longest - len(each)), mode="edge") for each in best], axis=0)
-    outputs = pd.Index(list(model.coords["output"]), name="output")
-
-    def sample(draws: int, rng: np.random.Generator) -> tuple[dict[str, Array], Array]:
-        samples, log_q = zip(*(fit.sample(draws, rng) for fit in fits), strict=True)
-        stacked = {name: np.stack([each[name] for each in samples], axis=1) for name in samples[0]}
-        return stacked, np.sum(log_q, axis=0)
-
-    return VariationalOutput(
-        elbo=[bound],
-        best=0,
-        converged=all(fit.converged for fit in fits),
-        parameters=xr.concat([fit.parameters for fit in fits], outputs),
-        sample=sample,
-    )
 
 
 @dataclass(frozen=True)

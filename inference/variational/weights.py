@@ -60,7 +60,7 @@ class Weights:
         n = len(linear) - self.constant
         # A matrix of weight 1 makes its products with the others linear in their weights.
         beta = binary_factor(
-            rule.probabilities(n),
+            rule.each(n),
             linear[:n] - quadratic[:n, n:].sum(axis=1),
             quadratic[:n, :n],
             rule.empty,

@@ -38,13 +38,8 @@ type Values = dict[str, np.ndarray]
 class NormalCoordinates:
     """Coordinates psi of exponents and parameters, in this order.
 
-    Parameters
-    ----------
-    n_exponents : int
-    a, b : float
-        Rates of the exponential priors of pi and chi.
-    omega, phi : ndarray of shape (P,)
-        Shapes and rates of the parameters' Gamma priors.
+    `a` and `b` are the rates of the exponential priors of pi and chi, `omega` and `phi` (P,) the
+    shapes and rates of the parameters' Gamma priors.
     """
 
     n_exponents: int
@@ -56,7 +51,9 @@ class NormalCoordinates:
     @classmethod
     def of(cls, rule: Combination, n_kernels: int, source: KernelSource) -> Self:
         """Return the coordinates of the learned exponents and parameters."""
-        return cls(*_exponents(rule, n_kernels), source.omega, source.phi)
+        if isinstance(rule, Product):
+            return cls(n_kernels, rule.pi_rate, rule.chi_rate, source.omega, source.phi)
+        return cls(0, 1.0, 1.0, source.omega, source.phi)
 
     def __len__(self) -> int:
         return self.n_exponents + len(self.omega)
@@ -103,13 +100,6 @@ class NormalCoordinates:
             density += self.omega * np.log(self.phi) - gammaln(self.omega)
             total = total + density.sum(axis=-1)
         return total
-
-
-def _exponents(rule: Combination, n_kernels: int) -> tuple[int, float, float]:
-    """Return the number of learned exponents and the rates of their hyperparameters' priors."""
-    if isinstance(rule, Product):
-        return n_kernels, rule.pi_rate, rule.chi_rate
-    return 0, 1.0, 1.0
 
 
 def draw_hyperparameters(

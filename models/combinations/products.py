@@ -36,16 +36,13 @@ class _WeightedProduct(Combination):
 
     @override
     def check(self, stack: xr.DataArray) -> None:
-        for kernel in stack:
-            values = kernel.to_numpy()
-            if (values < 0).any():
-                row, column = np.unravel_index(int(np.argmin(values)), values.shape)
-                raise argument_error(
-                    f'kernels["{kernel["kernel"].item()}"]',
-                    type(self).__name__,
-                    "nowhere negative, so that all powers exist",
-                    f"{values[row, column]:.4g} at ({row}, {column})",
-                )
+        values = stack.to_numpy()
+        if values.min() < 0:
+            s, row, column = np.unravel_index(int(values.argmin()), values.shape)
+            name, owner = stack["kernel"].values[s], type(self).__name__
+            got = f"{values[s, row, column]:.4g} at ({row}, {column})"
+            rule = "nowhere negative, so that all powers exist"
+            raise argument_error(f'kernels["{name}"]', owner, rule, got)
 
     @override
     def combine(self, stack: TensorVariable, weights: TensorVariable) -> TensorVariable:

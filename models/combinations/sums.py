@@ -16,7 +16,7 @@ lambda     nu        rate of their Gamma prior      ``lam``, ``nu``
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol, override
 
 import numpy as np
@@ -29,7 +29,7 @@ from pytensor.tensor import TensorVariable
 from scipy.special import logit
 
 from ...user_warnings import warn_user
-from ...validation import argument_error, check_finite, check_flag, check_positive, check_unmasked
+from ...validation import argument_error, check_flag, check_positive, check_unmasked
 from ..distributions.dirichlet import Dirichlet
 from ..kernels.labels import in_order, kernel_names
 from ..operations.arrays import weighted_sum
@@ -143,14 +143,27 @@ class WeightedSum(Combination):
         return total
 
 
-def _warn_of_vanishing_weights(probability: float, rule: Combination) -> None:
-    """Warn if weights are often too small for double precision."""
-    if probability > 0.01:
-        warn_user(
-            f"{rule!r} makes weights of kernels smaller than {SMALLEST:g}, each with a probability "
-            f"of about {probability:.2g}: too small for double precision. Draws, chains and "
-            "densities use the prior truncated there."
-        )
+class _Convex(WeightedSum):
+    """Convex combination with learned weights, beta ~ Dirichlet(concentrations)."""
+
+    @property
+    def vanishing(self) -> float:
+        """Prior probability of a weight below `SMALLEST`."""
+        raise NotImplementedError
+
+    @override
+    def for_kernels(self, names: Iterable[Any]) -> Combination:
+        return FixedWeights([1.0]) if len(list(names)) == 1 else self
+
+    @override
+    def check(self, stack: xr.DataArray) -> None:
+        """Accept any stack, but warn of vanishing weights."""
+        if len(stack) > 1 and self.vanishing > 0.01:
+            warn_user(
+                f"{self!r} makes weights of kernels smaller than {SMALLEST:g}, each with a "
+                f"probability of about {self.vanishing:.2g}: too small for double precision. "
+                "Draws, chains and densities use the prior truncated there."
+            )
 
 
 def _vanishing(shape: float, rate: float) -> float:
@@ -162,13 +175,14 @@ def _vanishing(shape: float, rate: float) -> float:
     return float((1 - np.log(SMALLEST) / rate) ** -shape)
 
 
-def _n_kernels() -> int:
-    """Length of the dim "kernel"; graphs with known shapes are smaller."""
-    return len(pm.modelcontext(None).coords["kernel"])
+def _concentrations(name: str, shape: float, rate: float) -> TensorVariable:
+    """Declare concentrations (kernel,) with a Gamma prior; graphs with known shapes are smaller."""
+    n_kernels = len(pm.modelcontext(None).coords["kernel"])
+    return pm.Gamma(name, alpha=shape, beta=rate, shape=n_kernels, dims="kernel")
 
 
 @dataclass(frozen=True)
-class Mean(WeightedSum):
+class Mean(_Convex):
     """Convex combination with learned weights: beta ~ Dirichlet(rho), rho_s ~ Gamma(mu, lam).
 
     Parameters
@@ -197,24 +211,18 @@ class Mean(WeightedSum):
         check_positive(self.mu, "mu", "Mean")
         check_positive(self.lam, "lam", "Mean")
 
+    @property
     @override
-    def for_kernels(self, names: Iterable[Any]) -> Combination:
-        return FixedWeights([1.0]) if len(list(names)) == 1 else self
-
-    @override
-    def check(self, stack: xr.DataArray) -> None:
-        """Accept any stack, but warn of vanishing weights."""
-        if len(stack) > 1:
-            _warn_of_vanishing_weights(_vanishing(self.mu, self.lam), self)
+    def vanishing(self) -> float:
+        return _vanishing(self.mu, self.lam)
 
     @override
     def declare(self) -> TensorVariable:
-        rho = pm.Gamma("rho", alpha=self.mu, beta=self.lam, shape=_n_kernels(), dims="kernel")
-        return Dirichlet("beta", a=rho, dims="kernel")
+        return Dirichlet("beta", a=_concentrations("rho", self.mu, self.lam), dims="kernel")
 
 
 @dataclass(frozen=True)
-class DirichletWeights(WeightedSum):
+class DirichletWeights(_Convex):
     """Convex combination of Girolami & Rogers (2005): beta ~ Dirichlet(varphi).
 
     Parameters
@@ -249,66 +257,76 @@ class DirichletWeights(WeightedSum):
         if self.varphi is not None:
             check_positive(self.varphi, "varphi", "DirichletWeights")
 
+    @property
     @override
-    def for_kernels(self, names: Iterable[Any]) -> Combination:
-        return FixedWeights([1.0]) if len(list(names)) == 1 else self
+    def vanishing(self) -> float:
+        return _vanishing(self.tau, self.nu) if self.varphi is None else SMALLEST**self.varphi
 
     @override
-    def check(self, stack: xr.DataArray) -> None:
-        """Accept any stack, but warn of vanishing weights."""
-        if len(stack) > 1:
-            if self.varphi is None:
-                probability = _vanishing(self.tau, self.nu)
-            else:
-                probability = SMALLEST**self.varphi
-            _warn_of_vanishing_weights(probability, self)
-
-    @override
-    def declare(self, along: str | None = None) -> TensorVariable:
-        """Declare the weights; with a dim `along`, one set for each of its entries."""
-        dims: Any = (along, "kernel") if along else "kernel"
-        shape: Any = _n_kernels()
-        if along:
-            shape = (len(pm.modelcontext(None).coords[along]), shape)
-        if self.varphi is not None:
-            varphi = np.full(shape, self.varphi)
+    def declare(self) -> TensorVariable:
+        if self.varphi is None:
+            varphi: Any = _concentrations("varphi", self.tau, self.nu)
         else:
-            varphi = pm.Gamma("varphi", alpha=self.tau, beta=self.nu, shape=shape, dims=dims)
-        return Dirichlet("beta", a=varphi, dims=dims)
+            varphi = np.full(len(pm.modelcontext(None).coords["kernel"]), self.varphi)
+        return Dirichlet("beta", a=varphi, dims="kernel")
 
 
 @dataclass(frozen=True)
 class GivenNumbers:
-    """Rule whose weights are given: one number per kernel, by position or by the kernels' names."""
+    """Rule with given numbers, one per kernel: by position, or by the kernels' names in a dict."""
 
-    #: Field with the numbers.
+    #: Field with the numbers, None for their `default`, and what they must be.
     numbers: ClassVar[str]
-    kernels: tuple[str, ...] | None = field(default=None, init=False, repr=False)
+    requirement: ClassVar[str] = "a vector of non-negative numbers, not all zero"
 
     def __post_init__(self) -> None:
         given, owner = getattr(self, self.numbers), type(self).__name__
-        if given is not None:
-            object.__setattr__(self, "kernels", kernel_names(given, self.numbers, owner))
-            object.__setattr__(self, self.numbers, _as_weights(given, self.numbers, owner))
+        if given is None:
+            return
+        names = kernel_names(given, self.numbers, owner)
+        check_unmasked(given, self.numbers, owner)
+        unnamed = list(given.values()) if isinstance(given, Mapping) else given
+        values = np.asarray(unnamed, dtype=float)
+        if not self.holds(values):
+            raise argument_error(self.numbers, owner, self.requirement, repr(given))
+        plain: Any = values.tolist()
+        if values.ndim:
+            plain = tuple(plain) if names is None else dict(zip(names, plain, strict=True))
+        object.__setattr__(self, self.numbers, plain)
 
-    def for_kernels(self, names: Iterable[Any]) -> Any:
-        """Return the rule with its numbers in the order of a model's kernels."""
-        return _numbers_in_order(self, self.numbers, names)
-
-    def check(self, stack: xr.DataArray) -> None:
-        """Raise a ValueError unless there is one number per kernel of a stack."""
-        check_length(getattr(self, self.numbers), self.numbers, type(self).__name__, stack)
+    def holds(self, values: NDArray[np.float64]) -> bool:
+        """Whether numbers meet the requirement."""
+        return values.ndim == 1 and bool(0 < values.sum() < np.inf and (values >= 0).all())
 
     def default(self, n_kernels: int) -> NDArray[np.float64]:
         """Numbers (kernel,) where none are given."""
         return np.ones(n_kernels)
 
-    def declare(self, along: str | None = None) -> TensorVariable:
-        """Declare the weights (kernel,) as data, the same `along` any dim."""
+    def each(self, n_kernels: int) -> NDArray[np.float64]:
+        """Numbers (kernel,) of a rule `for_kernels`."""
+        given = getattr(self, self.numbers)
+        if given is None:
+            return self.default(n_kernels)
+        return np.broadcast_to(np.asarray(given, dtype=float), n_kernels)
+
+    def for_kernels(self, names: Iterable[Any]) -> Any:
+        """Return the rule with its numbers in the order of a model's kernels."""
+        given, names = getattr(self, self.numbers), list(map(str, names))
+        requirement = f"labelled by the names of the kernels, {names}, or without labels"
+        ordered = in_order(given, names, self.numbers, type(self).__name__, requirement)
+        return self if ordered is given else replace(self, **{self.numbers: ordered})
+
+    def check(self, stack: xr.DataArray) -> None:
+        """Raise a ValueError unless there is one number per kernel of a stack, or one for all."""
+        given, n_kernels = getattr(self, self.numbers), stack.sizes["kernel"]
+        if not (given is None or isinstance(given, float) or len(given) == n_kernels):
+            rule, got = f"a vector of {n_kernels} numbers, one per kernel", f"{len(given)} numbers"
+            raise argument_error(self.numbers, type(self).__name__, rule, got)
+
+    def declare(self) -> TensorVariable:
+        """Declare the weights (kernel,) as data."""
         names = pm.modelcontext(None).coords["kernel"]
-        given = getattr(self.for_kernels(names), self.numbers)
-        weights = self.default(len(names)) if given is None else np.asarray(given, dtype=float)
-        return pm.Data("beta", weights, dims="kernel")
+        return pm.Data("beta", self.for_kernels(names).each(len(names)), dims="kernel")
 
 
 @dataclass(frozen=True)
@@ -336,7 +354,7 @@ class FixedWeights(GivenNumbers, WeightedSum):
 
 
 @dataclass(frozen=True)
-class Binary(WeightedSum):
+class Binary(GivenNumbers, WeightedSum):
     """Sum of the selected kernels: beta_s ~ Bernoulli(probability), independently.
 
     Parameters
@@ -356,50 +374,30 @@ class Binary(WeightedSum):
     >>> model = kz.MultinomialProbit(kernels(X_train), y_train, combination=rule)
     """
 
+    numbers = "probability"
+    requirement = "between 0 and 1, exclusive"
     probability: float | Numbers = 0.5
     empty: bool = False
-    kernels: tuple[str, ...] | None = field(default=None, init=False, repr=False)
 
+    @override
     def __post_init__(self) -> None:
         check_flag(self.empty, "empty", "Binary")
-        names = kernel_names(self.probability, "probability", "Binary")
-        object.__setattr__(self, "kernels", names)
-        check_unmasked(self.probability, "probability", "Binary")
-        values = np.asarray(_without_names(self.probability), dtype=float)
-        if values.ndim > 1 or not ((values > 0) & (values < 1)).all():
-            raise argument_error(
-                "probability", "Binary", "between 0 and 1, exclusive", repr(self.probability)
-            )
-        plain = values.tolist()
-        object.__setattr__(self, "probability", tuple(plain) if values.ndim else plain)
+        super().__post_init__()
 
     @override
-    def for_kernels(self, names: Iterable[Any]) -> "Binary":
-        return _numbers_in_order(self, "probability", names)
-
-    @override
-    def check(self, stack: xr.DataArray) -> None:
-        if not isinstance(self.probability, float):
-            check_length(self.probability, "probability", "Binary", stack)
-
-    def probabilities(self, n_kernels: int) -> NDArray[np.float64]:
-        """Prior probability of each kernel (kernel,), before excluding the empty selection."""
-        return np.broadcast_to(np.asarray(self.probability, dtype=float), n_kernels)
+    def holds(self, values: NDArray[np.float64]) -> bool:
+        return values.ndim < 2 and bool(((values > 0) & (values < 1)).all())
 
     def log_odds(self, n_kernels: int) -> NDArray[np.float64]:
-        """Prior log odds of each kernel (kernel,)."""
-        return logit(self.probabilities(n_kernels))
+        """Prior log odds of each kernel (kernel,), before excluding the empty selection."""
+        return logit(self.each(n_kernels))
 
     @override
-    def declare(self, along: str | None = None) -> TensorVariable:
-        """Declare the selection; with a dim `along`, one for each of its entries."""
+    def declare(self) -> TensorVariable:
         names = pm.modelcontext(None).coords["kernel"]
-        p = self.for_kernels(names).probabilities(len(names))
-        dims: Any = (along, "kernel") if along else "kernel"
-        if along:
-            p = np.broadcast_to(p, (len(pm.modelcontext(None).coords[along]), len(names)))
+        p = self.for_kernels(names).each(len(names))
         if self.empty:
-            return pm.Bernoulli("beta", p=p, dims=dims)
+            return pm.Bernoulli("beta", p=p, dims="kernel")
         return pm.CustomDist(
             "beta",
             p,
@@ -408,7 +406,7 @@ class Binary(WeightedSum):
             support_point=lambda rv, size, p: pt.ones_like(p, dtype="int64"),
             signature="(k)->(k)",
             dtype="int64",
-            dims=dims,
+            dims="kernel",
         )
 
 
@@ -433,42 +431,3 @@ def _draw_selection(p: NDArray, rng: np.random.Generator, size: Any = None) -> N
     kernel = np.arange(p.shape[-1])
     later = (kernel > first) & (rng.random(p.shape) < p)
     return ((kernel == first) | later).astype(np.int64)
-
-
-def _numbers_in_order[R: Any](rule: R, argument: str, names: Iterable[Any]) -> R:
-    """Return a rule with the numbers in its attribute `argument` in the order of the names."""
-    if rule.kernels is None:
-        return rule
-    owner, names = type(rule).__name__, list(map(str, names))
-    given = dict(zip(rule.kernels, getattr(rule, argument), strict=True))
-    requirement = f"labelled by the names of the kernels, {names}, or without labels"
-    ordered = in_order(given, names, argument, owner, requirement)
-    return replace(rule, **{argument: ordered})
-
-
-def _without_names(values: Any) -> Any:
-    return list(values.values()) if isinstance(values, Mapping) else values
-
-
-def _as_weights(weights: Numbers, argument: str, owner: str) -> tuple[float, ...]:
-    """Return weights as a tuple, or raise unless they are non-negative and not all zero."""
-    check_unmasked(weights, argument, owner)
-    values = np.atleast_1d(np.asarray(_without_names(weights), dtype=float))
-    check_finite(values, argument, owner)
-    if values.ndim != 1 or (values < 0).any() or not values.any():
-        raise argument_error(
-            argument, owner, "a vector of non-negative numbers, not all zero", repr(weights)
-        )
-    return tuple(values.tolist())
-
-
-def check_length(values: Any, argument: str, owner: str, stack: xr.DataArray) -> None:
-    """Raise unless there is one number per kernel; None passes."""
-    n_kernels = stack.sizes["kernel"]
-    if values is not None and len(values) != n_kernels:
-        raise argument_error(
-            argument,
-            owner,
-            f"a vector of {n_kernels} numbers, one per kernel",
-            f"{len(values)} numbers",
-        )

@@ -51,20 +51,7 @@ def draw_missing(
 ) -> Missing:
     """Draw W21, eq (12), and W22.1, eq (13), or its diagonal, eq (15), given delta of test objects.
 
-    Parameters
-    ----------
-    delta : array (n2,)
-    w : array (n1,)
-        Diagonal of W11.
-    r : float
-        Degrees of freedom of W.
-    rng : Generator
-    diagonal : bool
-        Draw only the diagonal of W22.1.
-
-    Notes
-    -----
-    O(n1 n2), and O(n2^3) for the whole of W22.1.
+    `w` (n1,) is the diagonal of W11. O(n1 n2), and O(n2^3) for the whole of W22.1.
     """
     W21, df = draw_W21(delta, w, rng), r - len(w)
     if diagonal:
@@ -92,19 +79,9 @@ def moments_of_K(
             + r \frac{E\lambda}{\eta - 1} A_{22\cdot1}
 
     The entries of W21 have mean zero and are uncorrelated, so that Var K21 is the outer product of
-    the diagonals of A22.1 and K11 times E lambda/(eta - 1).
-
-    Parameters
-    ----------
-    model : DiagonalWishartCompletion
-    mean_lambda, mean_square : float
-        E lambda and E lambda^2.
-
-    Returns
-    -------
-    dict of str to (mean, sd or None)
-        Only moments that exist: the mean of K21 needs eta > 1/2, its standard deviation and the
-        mean of K22 need eta > 1, the standard deviation of K22 needs eta > 2. O(n^3).
+    the diagonals of A22.1 and K11 times E lambda/(eta - 1). Only moments that exist are returned:
+    the mean of K21 needs eta > 1/2, its standard deviation and the mean of K22 need eta > 1, the
+    standard deviation of K22 needs eta > 2. O(n^3).
     """
     eta, r, K11 = model.eta, model.r, model.K11_values
     if eta <= 0.5:

@@ -20,7 +20,7 @@ from ...validation import (
     check_square_symmetric,
     check_unmasked,
 )
-from ..kernels.labels import as_frame, check_distinct, listed
+from ..kernels.labels import as_frame, check_distinct, listed, order_of
 from ..kernels.source import DIMS
 from ..kernels.stack import check_gram, labelled, precision_of
 
@@ -175,7 +175,7 @@ class IncompleteKernels:
             seen = _seen(numbers, names, objects, owner)
         else:
             seen = _mask(visible, stack, owner)
-        _check_cover(seen, names, objects, owner)
+        _check_cover(seen, objects, owner)
 
         kept = []
         units = {}
@@ -183,16 +183,14 @@ class IncompleteKernels:
             present, absent = np.flatnonzero(column), np.flatnonzero(~column)
             argument = f'kernels["{name}"]'
             block = matrix[np.ix_(present, present)]
-            _check_mask(block, name, objects[present], owner)
-            check_finite(block, argument, owner)
-            check_square_symmetric(block, argument, owner, tolerance=tolerance)
+            ids = objects[present].tolist()
+            check_finite(block, argument, owner, (ids, ids))
             unit = 1.0
             if len(block):
                 unit = units[name] = float(np.diagonal(block).mean())
             if not unit > 0:
-                raise argument_error(
-                    argument, owner, "a kernel other than 0", "a diagonal whose mean is not above 0"
-                )
+                got = "a diagonal whose mean is not above 0"
+                raise argument_error(argument, owner, "a kernel other than 0", got)
             if not normalize:
                 unit = 1.0
             block = block / unit + jitter * np.eye(len(block))
@@ -229,14 +227,9 @@ def _seen(
     partly = absent != (hidden[:, :, None] | hidden[:, None, :])
     if partly.any():
         k, i, j = (int(x) for x in np.argwhere(partly)[0])
-        state = "NaN" if absent[k, i, j] else "a number"
-        raise argument_error(
-            f'kernels["{names[k]}"]',
-            owner,
-            "NaN in the whole row and column of a missing object, its diagonal entry included, "
-            "and nowhere else",
-            f"{state} at ({objects[i]}, {objects[j]})",
-        )
+        rule = "NaN in the whole row and column of a missing object, and nowhere else"
+        got = f"{'NaN' if absent[k, i, j] else 'a number'} at ({objects[i]}, {objects[j]})"
+        raise argument_error(f'kernels["{names[k]}"]', owner, rule, got)
     return ~hidden.T
 
 
@@ -244,19 +237,15 @@ def _mask(visible: Any, stack: xr.DataArray, owner: str) -> npt.NDArray[np.bool_
     """Check the mask (object, kernel) and order it as the stack."""
     n_kernels, n, _ = stack.shape
     check_unmasked(visible, "visible", owner)
-    if isinstance(visible, xr.DataArray):
-        visible = visible.transpose(..., "kernel") if "kernel" in visible.dims else visible
-        visible = visible.to_pandas() if visible.coords else visible.to_numpy()
-    labelled, visible = isinstance(visible, pd.DataFrame), as_frame(visible)
+    if isinstance(visible, xr.DataArray) and "kernel" in visible.dims:
+        visible = visible.transpose(..., "kernel")
+    visible = as_frame(visible)
     if isinstance(visible, pd.DataFrame):
-        if not labelled and len(visible) == n:
-            visible = visible.set_axis(stack["obs"].values, axis=0)
-        for index, dim in ((visible.index, "obs"), (visible.columns, "kernel")):
-            if not (index.is_unique and set(index) == set(stack[dim].values.tolist())):
-                raise argument_error(
-                    "visible", owner, "labelled as the objects and kernels are", f"{list(index)}"
-                )
-        visible = visible.loc[stack["obs"].values, stack["kernel"].values]
+        rule = "labelled as the objects and kernels are"
+        rows = order_of(visible.index, stack["obs"], "visible", owner, rule)
+        columns = order_of(visible.columns, stack["kernel"], "visible", owner, rule)
+        visible = visible if rows is None else visible.iloc[rows]
+        visible = visible if columns is None else visible.iloc[:, columns]
     mask = np.asarray(visible)
     requirement = f"true or false for {n} objects (rows) and {n_kernels} kernels (columns)"
     if mask.shape != (n, n_kernels):
@@ -268,36 +257,16 @@ def _mask(visible: Any, stack: xr.DataArray, owner: str) -> npt.NDArray[np.bool_
     return mask.astype(bool)
 
 
-def _check_cover(
-    seen: npt.NDArray[np.bool_], names: list[str], objects: npt.NDArray[Any], owner: str
-) -> None:
+def _check_cover(seen: npt.NDArray[np.bool_], objects: npt.NDArray[Any], owner: str) -> None:
     """Raise unless every object is in some kernel, and some kernel has two objects."""
     nowhere = objects[~seen.any(axis=1)].tolist()
     if nowhere:
-        listed = ", ".join(map(repr, nowhere[:5])) + (", ..." if len(nowhere) > 5 else "")
-        raise argument_error(
-            "kernels",
-            owner,
-            "such that each object is in at least one kernel",
-            f"{len(nowhere)} in none: {listed}",
-        )
+        rule = "such that each object is in at least one kernel"
+        got = f"{len(nowhere)} in none: {listed(nowhere)}"
+        raise argument_error("kernels", owner, rule, got)
     if seen.sum(axis=0).max() < 2:
-        raise argument_error(
-            "kernels", owner, "such that at least one has two visible objects", "no such kernel"
-        )
-
-
-def _check_mask(block: Array, name: str, objects: npt.NDArray[Any], owner: str) -> None:
-    """Raise if a kernel lacks an object that the mask marks as visible."""
-    absent = np.isnan(block)
-    if absent.any():
-        i, j = (int(x) for x in np.argwhere(absent)[0])
-        raise argument_error(
-            "visible",
-            owner,
-            "false for the objects that a kernel lacks",
-            f"NaN in {name!r} at ({objects[i]}, {objects[j]}), both visible",
-        )
+        rule = "such that at least one has two visible objects"
+        raise argument_error("kernels", owner, rule, "no such kernel")
 
 
 def _warn_of_mismatch(units: dict[str, float], owner: str) -> None:
@@ -317,11 +286,8 @@ def rank_error(kernel: IncompleteKernel, owner: str) -> ValueError:
     n = len(values)
     rank = int((values > n * np.finfo(float).eps * values[-1]).sum())
     jitter = 10.0 ** np.ceil(np.log10(max(1e-6 * values[-1], -2 * values[0])))
-    return argument_error(
-        f'kernels["{kernel.name}"]',
-        owner,
+    rule = (
         "positive definite among its visible objects, to have a Wishart density "
-        f"(jitter={jitter:.0e} makes it so; collapsed=True, which suffices for EM, needs no "
-        "density)",
-        f"rank {rank} of {n}",
+        f"(jitter={jitter:.0e} makes it so; collapsed=True, which suffices for EM, needs none)"
     )
+    return argument_error(f'kernels["{kernel.name}"]', owner, rule, f"rank {rank} of {n}")

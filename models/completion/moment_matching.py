@@ -11,17 +11,15 @@ import numpy as np
 import numpy.typing as npt
 import pytensor.tensor as pt
 
-from ...validation import argument_error, check_unmasked
-from ..kernels.labels import in_order
+from ..kernels.labels import numbers_by_kernel
 from ..kernels.stack import as_stack, check_gram
 from ..operations.arrays import matrix_product
-from .input import check_degrees_of_freedom, check_weights
+from .input import check_weights
 
 __all__ = [
     "check_component_degrees",
     "match_wishart",
     "matched_by_trace",
-    "one_per_kernel",
     "traces_of_products",
 ]
 
@@ -91,23 +89,8 @@ def match_wishart(
 
 def check_component_degrees(eta: Any, names: npt.NDArray[Any], n: int, owner: str) -> Array:
     """Return degrees of freedom eta_k (kernel,), aligned by name, n + 1 for None, or raise."""
-    each = one_per_kernel(n + 1 if eta is None else eta, names, "eta", owner)
-    return np.array([check_degrees_of_freedom(v, "eta", owner, above=n - 1) for v in each])
-
-
-def one_per_kernel(values: Any, names: npt.NDArray[Any], argument: str, owner: str) -> list[Any]:
-    """Return one entry per kernel of theta, aligned by name; a single entry applies to all.
-
-    The caller checks the entries.
-    """
-    requirement = f"one number, or {len(names)}: one per kernel of theta"
-    requirement += f" ({', '.join(map(str, names))})"
-    check_unmasked(values, argument, owner)
-    entries = np.asarray(in_order(values, names, argument, owner, requirement), dtype=object)
-    if entries.shape not in ((), (len(names),)):
-        raise argument_error(argument, owner, requirement, repr(values))
-    each: list[Any] = np.broadcast_to(entries, len(names)).tolist()
-    return each
+    rule = f"a finite number above n - 1 = {n - 1}"
+    return numbers_by_kernel(eta, names, "eta", owner, rule, lambda eta: eta > n - 1, n + 1)
 
 
 def traces_of_products(kernels: Any) -> tuple[Any, Any]:

@@ -10,10 +10,10 @@ import pymc as pm
 import pytensor.tensor as pt
 from pytensor.tensor import TensorVariable
 
-from ...validation import argument_error, check_unmasked
+from ...validation import argument_error
 from ..distributions.matrix_normal import MatrixNormal
 from ..distributions.wishart import Wishart
-from ..kernels.labels import in_order
+from ..kernels.labels import numbers_by_kernel
 from ..operations.arrays import (
     cholesky_or_nan,
     impossible_if_nan,
@@ -47,16 +47,7 @@ def checked_degrees_of_freedom(
     They must be above l - 1, or above 0 in a collapsed model, which has no Wishart matrices.
     """
     least, bound = (0, "0 (collapsed)") if collapsed else (n - 1, f"l - 1 = {n - 1}")
-    requirement = f"above {bound}, one number or one for each of {names}"
-    check_unmasked(nu, "nu", owner)
-    nu = in_order(nu, names, "nu", owner, requirement)
-    try:
-        given = np.asarray(n + 1 if nu is None else nu, dtype=float)
-    except (TypeError, ValueError):
-        raise argument_error("nu", owner, requirement, repr(nu)) from None
-    if given.shape not in {(), (len(names),)} or not ((given > least) & np.isfinite(given)).all():
-        raise argument_error("nu", owner, requirement, repr(nu))
-    return np.broadcast_to(given, len(names)).copy()
+    return numbers_by_kernel(nu, names, "nu", owner, f"above {bound}", lambda nu: nu > least, n + 1)
 
 
 def declare_kernel(

@@ -3,36 +3,28 @@
 from typing import Any, override
 
 import pytensor.tensor as pt
-from pymc.distributions.distribution import Discrete, SymbolicRandomVariable
-from pymc.distributions.shape_utils import implicit_size_from_params, rv_size_is_none
-from pymc.pytensorf import normalize_rng_param
+from pymc.distributions.distribution import Discrete
+from pymc.distributions.shape_utils import rv_size_is_none
 from pytensor.tensor import TensorLike, TensorVariable
-from pytensor.tensor.random.utils import normalize_size_param
 
 from ...validation import argument_error
 from ..operations.probit_likelihood import probit_log_probability
+from .drawn import DrawnRV
 
 __all__ = ["CategoricalProbit"]
 
 
-class CategoricalProbitRV(SymbolicRandomVariable):
+class CategoricalProbitRV(DrawnRV):
     name = "categorical_probit"
     extended_signature = "[rng],[size],(c)->[rng],()"
     _print_name = ("CategoricalProbit", "\\operatorname{CategoricalProbit}")
 
     @classmethod
-    def rv_op(cls, f: TensorLike, *, size: Any = None, rng: Any = None) -> TensorVariable:
-        f = pt.as_tensor(f)
-        rng = normalize_rng_param(rng)
-        size = normalize_size_param(size)
-        if rv_size_is_none(size):
-            size = implicit_size_from_params(f, ndims_params=cls.ndims_params)
-        utilities_shape = pt.concatenate([size, f.shape[-1:]])
-        next_rng, utilities = pt.random.normal(
-            f, 1.0, size=utilities_shape, rng=rng, return_next_rng=True
-        )
-        winner = pt.argmax(utilities, axis=-1)
-        return cls(inputs=[rng, size, f], outputs=[next_rng, winner])(rng, size, f)
+    @override
+    def draws(cls, rng: Any, batch: tuple[Any, ...], f: TensorVariable) -> tuple[Any, Any]:
+        size = (*batch, f.shape[-1])
+        next_rng, utilities = pt.random.normal(f, 1.0, size=size, rng=rng, return_next_rng=True)
+        return next_rng, pt.argmax(utilities, axis=-1)
 
 
 class CategoricalProbit(Discrete):

@@ -8,53 +8,36 @@ from typing import Any, override
 
 import numpy as np
 import pytensor.tensor as pt
-from pymc.distributions.distribution import Continuous, SymbolicRandomVariable
-from pymc.distributions.shape_utils import implicit_size_from_params, rv_size_is_none
-from pymc.pytensorf import normalize_rng_param
+from pymc.distributions.distribution import Continuous
 from pytensor.tensor import TensorLike, TensorVariable
-from pytensor.tensor.random.utils import normalize_size_param
 
 from ...validation import argument_error
 from ..operations.arrays import impossible_if_nan, log_det, matrix_product, solve_lower
+from .drawn import DrawnRV
 
 __all__ = ["MatrixNormal", "RegressionMatrix"]
 
 _LOG_2PI = np.log(2.0 * np.pi)
 
 
-class MatrixNormalRV(SymbolicRandomVariable):
+class MatrixNormalRV(DrawnRV):
     name = "matrix_normal"
     extended_signature = "[rng],[size],(m,n),(m,m),(n,n)->[rng],(m,n)"
     _print_name = ("MatrixNormal", "\\operatorname{MatrixNormal}")
 
     @classmethod
-    def rv_op(
-        cls,
-        mu: TensorLike,
-        row_factor: TensorLike,
-        column_factor: TensorLike,
-        *,
-        size: Any = None,
-        rng: Any = None,
-    ) -> TensorVariable:
-        parameters = tuple(map(pt.as_tensor, (mu, row_factor, column_factor)))
-        rng, size = normalize_rng_param(rng), normalize_size_param(size)
-        batch = size
-        if rv_size_is_none(size):
-            batch = implicit_size_from_params(*parameters, ndims_params=cls.ndims_params)
-        shape = (*tuple(batch), *parameters[0].shape[-2:])
+    @override
+    def draws(
+        cls, rng: Any, batch: tuple[Any, ...], mu: Any, row_factor: Any, column_factor: Any
+    ) -> tuple[Any, Any]:
+        shape = (*batch, *mu.shape[-2:])
         next_rng, noise = pt.random.normal(size=shape, rng=rng, return_next_rng=True)
-        draw = parameters[0] + cls.scaled(noise, *parameters[1:])
-        return cls(inputs=[rng, size, *parameters], outputs=[next_rng, draw])(
-            rng, size, *parameters
-        )
+        return next_rng, mu + row_factor @ cls.by_columns(noise, column_factor)
 
     @staticmethod
-    def scaled(
-        noise: TensorVariable, row_factor: TensorVariable, column_factor: TensorVariable
-    ) -> TensorVariable:
-        """Give standard normal noise the distribution's covariances."""
-        return row_factor @ noise @ column_factor.mT
+    def by_columns(noise: TensorVariable, column_factor: TensorVariable) -> TensorVariable:
+        """Give standard normal noise the columns' covariance."""
+        return noise @ column_factor.mT
 
 
 class RegressionMatrixRV(MatrixNormalRV):
@@ -63,11 +46,8 @@ class RegressionMatrixRV(MatrixNormalRV):
 
     @staticmethod
     @override
-    def scaled(
-        noise: TensorVariable, row_factor: TensorVariable, column_factor: TensorVariable
-    ) -> TensorVariable:
-        solved = pt.linalg.solve_triangular(column_factor.mT, noise.mT, lower=False, b_ndim=2)
-        return row_factor @ solved.mT
+    def by_columns(noise: TensorVariable, column_factor: TensorVariable) -> TensorVariable:
+        return pt.linalg.solve_triangular(column_factor.mT, noise.mT, lower=False, b_ndim=2).mT
 
 
 class _ByFactors(Continuous):

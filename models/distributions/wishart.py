@@ -5,23 +5,21 @@ work in any ``pm.Model``: as free variables (NUTS, ADVI and MAP use the packed C
 `PositiveDefinite`), observed, and in prior and posterior predictive sampling.
 """
 
-from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, override
 
 import numpy as np
 import pytensor.tensor as pt
 from pymc.distributions.dist_math import check_parameters
-from pymc.distributions.distribution import Continuous, SymbolicRandomVariable
-from pymc.distributions.shape_utils import implicit_size_from_params, rv_size_is_none
+from pymc.distributions.distribution import Continuous
+from pymc.distributions.shape_utils import rv_size_is_none
 from pymc.distributions.transforms import _default_transform
-from pymc.pytensorf import normalize_rng_param
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor import TensorLike, TensorVariable
-from pytensor.tensor.random.utils import normalize_size_param
 
 from ...validation import argument_error
 from ..operations.arrays import cholesky_or_nan, impossible_if_nan, log_det, solve_lower
+from .drawn import DrawnRV
 from .positive_definite import PositiveDefinite, known_length
 
 __all__ = ["InverseWishart", "MatrixF", "Wishart"]
@@ -39,13 +37,9 @@ def _multigammaln(a: TensorVariable, n: Any) -> TensorVariable:
 
 
 def _bartlett(
-    rng: Any, size: Any, df: TensorVariable, scale: TensorVariable
+    rng: Any, batch: tuple[Any, ...], df: TensorVariable, n: Any
 ) -> tuple[Any, TensorVariable]:
-    """Return the next generator and lower triangular A (*size, n, n), AA' ~ Wishart(df, I)."""
-    n = known_length(scale)
-    if rv_size_is_none(size):
-        size = implicit_size_from_params(df, scale, ndims_params=[0, 2])
-    batch = tuple(size)
+    """Return the next generator and lower triangular A (*batch, n, n), AA' ~ Wishart(df, I)."""
     df = _ENOUGH(df, pt.all(df > n - 1))
     freedoms = df[..., None] - pt.arange(n)
     next_rng, squares = pt.random.chisquare(
@@ -62,73 +56,47 @@ def _factor_of(scale: TensorVariable) -> TensorVariable:
     return _DEFINITE(factor, ~pt.any(pt.isnan(factor)))
 
 
-class _BartlettRV(SymbolicRandomVariable):
-    extended_signature = "[rng],[size],(),(n,n)->[rng],(n,n)"
-
-    @classmethod
-    def rv_op(
-        cls, nu: TensorLike, psi: TensorLike, *, size: Any = None, rng: Any = None
-    ) -> TensorVariable:
-        nu, psi = pt.as_tensor(nu), pt.as_tensor(psi)
-        rng, size = normalize_rng_param(rng), normalize_size_param(size)
-        next_rng, a = _bartlett(rng, size, nu, psi)
-        draw = cls.draw(a, _factor_of(psi))
-        return cls(inputs=[rng, size, nu, psi], outputs=[next_rng, draw])(rng, size, nu, psi)
-
-    @staticmethod
-    @abstractmethod
-    def draw(a: TensorVariable, factor: TensorVariable) -> TensorVariable:
-        """Make a draw from Bartlett's factor and the scale's lower Cholesky factor."""
-
-
-class WishartRV(_BartlettRV):
+class WishartRV(DrawnRV):
     name = "real_wishart"
+    extended_signature = "[rng],[size],(),(n,n)->[rng],(n,n)"
     _print_name = ("Wishart", "\\operatorname{Wishart}")
 
-    @staticmethod
-    def draw(a: TensorVariable, factor: TensorVariable) -> TensorVariable:
-        root = factor @ a
-        return root @ root.mT
+    @classmethod
+    @override
+    def draws(cls, rng: Any, batch: tuple[Any, ...], nu: Any, psi: Any) -> tuple[Any, Any]:
+        next_rng, a = _bartlett(rng, batch, nu, known_length(psi))
+        root = _factor_of(psi) @ a
+        return next_rng, root @ root.mT
 
 
-class InverseWishartRV(_BartlettRV):
+class InverseWishartRV(DrawnRV):
     name = "inverse_wishart"
+    extended_signature = "[rng],[size],(),(n,n)->[rng],(n,n)"
     _print_name = ("InverseWishart", "\\operatorname{InverseWishart}")
 
-    @staticmethod
-    def draw(a: TensorVariable, factor: TensorVariable) -> TensorVariable:
-        root = pt.linalg.solve_triangular(a, factor.mT, lower=True, b_ndim=2)
-        return root.mT @ root
+    @classmethod
+    @override
+    def draws(cls, rng: Any, batch: tuple[Any, ...], nu: Any, psi: Any) -> tuple[Any, Any]:
+        next_rng, a = _bartlett(rng, batch, nu, known_length(psi))
+        root = pt.linalg.solve_triangular(a, _factor_of(psi).mT, lower=True, b_ndim=2)
+        return next_rng, root.mT @ root
 
 
-class MatrixFRV(SymbolicRandomVariable):
+class MatrixFRV(DrawnRV):
     name = "matrix_f"
     extended_signature = "[rng],[size],(),(),(n,n)->[rng],(n,n)"
     _print_name = ("MatrixF", "\\operatorname{MatrixF}")
 
     @classmethod
-    def rv_op(
-        cls,
-        nu: TensorLike,
-        delta: TensorLike,
-        psi: TensorLike,
-        *,
-        size: Any = None,
-        rng: Any = None,
-    ) -> TensorVariable:
-        parameters = nu, delta, psi = tuple(map(pt.as_tensor, (nu, delta, psi)))
-        rng, size = normalize_rng_param(rng), normalize_size_param(size)
-        batch = size
-        if rv_size_is_none(size):
-            batch = implicit_size_from_params(*parameters, ndims_params=[0, 0, 2])
-        next_rng, outer = _bartlett(rng, batch, delta, psi)
-        next_rng, inner = _bartlett(next_rng, batch, nu, psi)
-        upper = _factor_of(psi).mT
-        root = pt.linalg.solve_triangular(outer, upper, lower=True, b_ndim=2)
+    @override
+    def draws(
+        cls, rng: Any, batch: tuple[Any, ...], nu: Any, delta: Any, psi: Any
+    ) -> tuple[Any, Any]:
+        next_rng, outer = _bartlett(rng, batch, delta, known_length(psi))
+        next_rng, inner = _bartlett(next_rng, batch, nu, known_length(psi))
+        root = pt.linalg.solve_triangular(outer, _factor_of(psi).mT, lower=True, b_ndim=2)
         factor = root.mT @ inner
-        return cls(inputs=[rng, size, *parameters], outputs=[next_rng, factor @ factor.mT])(
-            rng, size, *parameters
-        )
+        return next_rng, factor @ factor.mT
 
 
 class _PositiveDefiniteMatrix(Continuous):

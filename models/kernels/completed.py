@@ -22,16 +22,9 @@ OWNER = "CompletedKernels"
 class CompletedRows(KernelSource):
     """Completed kernels of some objects (rows) with some objects (columns), normalised.
 
-    Attributes
-    ----------
-    mean : DataArray (kernel, obs, basis)
-        Means of the completed kernels, where one stack is needed.
-    draws : array (completion, kernel, obs, basis)
-        Draws of the completed kernels.
-    complete : bool
-        Whether all these objects had all their rows, so that all draws are equal.
-    key : str
-        Fingerprint of the draws of all objects. Kernels from other draws have another key.
+    `mean` (kernel, obs, basis) serves where one stack is needed, `draws` are (completion, kernel,
+    obs, basis). All draws are equal if the kernels are `complete`: these objects had all their
+    rows. `key` is the fingerprint of the draws of all objects.
     """
 
     mean: xr.DataArray
@@ -59,27 +52,20 @@ class CompletedRows(KernelSource):
     def stacks(self, stack: xr.DataArray) -> list[xr.DataArray]:
         return [stack, *self]
 
-    def __repr__(self) -> str:
-        """Describe sizes."""
-        return (
-            f"<CompletedRows of {len(self)} completions, {' x '.join(map(str, self.mean.shape))}>"
-        )
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CompletedKernels:
     """Kernels whose missing rows have been completed, with their uncertainty.
 
-    Parameters
+    Attributes
     ----------
-    mean : DataArray (kernel, obs, basis)
-        Mean of each completed kernel, in the units of the kernels given.
+    mean, sd : DataArray (kernel, obs, basis)
+        Mean and standard deviation of each entry, in the units of the kernels given; the latter is
+        None for imputations without uncertainty.
     draws : array (completion, kernel, obs, basis)
         Draws of the completed kernels. One draw if nothing is missing, or nothing is uncertain.
     visible : array of bool (obs, kernel)
         Whether an object's rows were given.
-    sd : DataArray (kernel, obs, basis), optional
-        Standard deviation of each entry; None for imputations without uncertainty.
     steps : tuple of {"trace", "unit"}
         Normalisation that `of` applies, with constants from the training objects of each draw.
 
@@ -125,13 +111,8 @@ class CompletedKernels:
         Parameters
         ----------
         rows : sequence of ids
-            Training objects; or new objects if `columns` are given.
+            Training objects; or new objects if `columns`, those of training, are given.
         columns : sequence of ids, optional
-            Training objects.
-
-        Returns
-        -------
-        CompletedRows
 
         Raises
         ------

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ...validation import argument_error, check_unmasked
 from .completed import CompletedRows
 from .learned import ParametricStack
-from .rows import COMPARED_OBJECTS, check_sizes, check_whole_rows, evenly_spaced
+from .rows import COMPARED_OBJECTS, check_chunks, evenly_spaced
 from .source import IN_MEMORY, KernelSource
 from .stack import as_stack, check_gram, labelled
 
@@ -46,60 +46,47 @@ def rows_of(block: NDArray) -> Sequence[slice]:
     return [slice(start, start + ROWS) for start in range(0, block.shape[1], ROWS)]
 
 
-class _Wrong(ValueError):
-    """Place (kernel, row, column) of an entry of a stack that is not finite."""
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class DaskStack(KernelSource):
     """Stack (kernel, obs, basis) whose chunks of objects stay where Dask has or makes them.
 
-    `rows` (S, R, M) are those of up to 40 objects, evenly spaced; `projection` (S, M) has the sums
-    over the objects n, from 0, of cos(n + 1) times their rows: another order of the objects has
-    other sums.
+    `rows` (S, R, M) are those of up to 40 objects, evenly spaced.
     """
 
     stack: xr.DataArray
     rows: NDArray
-    projection: NDArray
     in_memory: ClassVar[bool] = False
     not_data: ClassVar[str] = "The kernels are a Dask array: compute() of the stack loads them."
 
     @classmethod
-    def of(cls, kernels: xr.DataArray, owner: str, argument: str = "kernels") -> Self:
+    def of(cls, kernels: xr.DataArray, owner: str) -> Self:
         """Check a stack of a Dask array, and that its chunks hold what it promises; one pass."""
-        check_sizes(kernels, argument, owner)
-        stack = labelled(kernels, None, owner, argument)
         whole = ".chunk({'kernel': -1, 'obs': 10_000, 'basis': -1})"
-        check_whole_rows(stack.chunksizes, "obs", argument, owner, whole)
+        check_chunks(kernels.chunksizes, "obs", "kernels", owner, whole)
+        stack = labelled(kernels, None, owner, "kernels")
         if np.array_equal(stack["obs"].values, stack["basis"].values):
             rule = "in memory if they are Gram matrices; landmarks and features can be Dask arrays"
             got = "a Dask array whose labels of 'obs' and 'basis' are the same"
-            raise argument_error(argument, owner, rule, got)
-        unread = cls(stack, np.empty(0), np.empty(0))
-        chosen = evenly_spaced(len(unread), COMPARED_OBJECTS)
-        by_object = [unread.slices]
-        try:
-            rows, projection = unread.total(_summary, unread.shape, chosen, by_object=by_object)
-        except _Wrong as wrong:
-            kernel, row, column = wrong.args
-            name, label = stack["kernel"].values[kernel], stack["obs"].values[row]
-            got = f"NaN or infinity in kernel {name}, object {label} (row {row}), column {column}"
-            raise argument_error(argument, owner, "finite", got) from None
-        return cls(stack, rows, projection)
+            raise argument_error("kernels", owner, rule, got)
+        unread = cls(stack, np.empty(0))
+        chosen, names = evenly_spaced(len(unread), COMPARED_OBJECTS), stack["kernel"].values
+        (rows,) = unread.total(
+            *(_compared_rows, owner, names, stack.sizes["basis"], chosen),
+            by_object=[unread.slices],
+        )
+        return cls(stack, rows)
 
     @property
     @override
     def stand_ins(self) -> dict[str, NDArray]:
-        return {"K_rows": self.rows, "K_projection": self.projection}
+        return {"K_rows": self.rows}
 
     @override
-    def declare(self, stack: xr.DataArray, **options: Any) -> None:
+    def declare(self, stack: xr.DataArray) -> None:
         """Declare `stand_ins` in the open model: results keep them, to tell whose they are."""
         compared = stack["obs"].values[evenly_spaced(len(self), COMPARED_OBJECTS)]
         pm.modelcontext(None).add_coord("compared", compared)
         pm.Data("K_rows", self.rows, dims=("kernel", "compared", "basis"))
-        pm.Data("K_projection", self.projection, dims=("kernel", "basis"))
 
     @override
     def warn(self, stack: xr.DataArray, owner: str, spread: float) -> None:
@@ -190,27 +177,24 @@ def _added(*parts: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(sum(values[1:], values[0]) for values in zip(*parts, strict=True))
 
 
-def _summary(
-    block: NDArray, objects: slice, shape: tuple[int, int, int], chosen: NDArray
-) -> tuple[NDArray, NDArray]:
-    """Rows (S, R, M) of the chosen objects of a chunk, else 0, and its projection (S, M)."""
-    s, _, m = shape
-    expected = (s, objects.stop - objects.start, m)
+def _compared_rows(
+    block: NDArray, objects: slice, owner: str, names: NDArray, n_basis: int, chosen: NDArray
+) -> tuple[NDArray]:
+    """Rows (S, R, M) of the chosen objects of a chunk, else 0; raise unless all are finite."""
+    expected = (len(names), objects.stop - objects.start, n_basis)
     if block.shape != expected or block.dtype.kind not in "fiub":
         rule = f"of chunks of real numbers of shape {expected}"
         got = f"{block.dtype}, shape {block.shape} in rows {objects.start} to {objects.stop - 1}"
-        raise argument_error("kernels", "the model", rule, got)
-    check_unmasked(block, "kernels", "the model")
-    rows, projection = np.zeros((s, len(chosen), m)), np.zeros((s, m))
+        raise argument_error("kernels", owner, rule, got)
+    check_unmasked(block, "kernels", owner)
+    for part in rows_of(block):
+        bad = np.argwhere(~np.isfinite(block[:, part]))
+        if len(bad):
+            kernel, row, column = bad[bad[:, 1].argmin()].tolist()
+            got = f"NaN or infinity in kernel {names[kernel]}, "
+            got += f"row {objects.start + part.start + row}, column {column}"
+            raise argument_error("kernels", owner, "finite", got)
+    rows = np.zeros((len(names), len(chosen), n_basis))
     here = (chosen >= objects.start) & (chosen < objects.stop)
     rows[:, here] = block[:, chosen[here] - objects.start]
-    for part in rows_of(block):
-        values = np.asarray(block[:, part], dtype=float)
-        start = objects.start + part.start
-        numbers = start + np.arange(values.shape[1])
-        projection += np.tensordot(np.cos(numbers + 1.0), values, axes=(0, 1))
-        if not np.isfinite(projection).all() and not np.isfinite(values).all():
-            bad = np.argwhere(~np.isfinite(values))
-            kernel, row, column = bad[np.argsort(bad[:, 1], kind="stable")[0]].tolist()
-            raise _Wrong(kernel, start + row, column)
-    return rows, projection
+    return (rows,)

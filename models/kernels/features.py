@@ -18,7 +18,6 @@ from ...validation import (
     check_unmasked,
 )
 from .labels import (
-    NUMBERED,
     as_frame,
     check_complete,
     check_distinct,
@@ -29,7 +28,7 @@ from .labels import (
     order_of,
     with_ids_of_columns,
 )
-from .rows import check_sizes, check_whole_rows, fingerprint, is_dask
+from .rows import check_chunks, fingerprint, is_dask
 
 # Of features whose spread is a smaller part of their size, single precision keeps three digits.
 SINGLE = 1e-4
@@ -47,11 +46,6 @@ class Objects:
     labels: NDArray
     columns: dict[str | None, pd.Index] = field(default_factory=dict)
     numbered: bool = False
-
-    @property
-    def coord(self) -> tuple[str, NDArray, dict[str, str] | None]:
-        """Labels as the coordinate of the dim "obs"."""
-        return "obs", self.labels, NUMBERED if self.numbered else None
 
     def are_dask(self, spaces: Iterable[str | None]) -> bool:
         """Whether the features of any of these spaces are a Dask array."""
@@ -198,9 +192,8 @@ def _features_of_dask(X: Any, argument: str) -> Any:
     if X.ndim != 2 or 0 in X.shape or X.dtype.kind not in "fiub":
         got = f"{X.dtype} of shape {X.shape}"
         raise argument_error(argument, "Kernels", "numbers of shape (objects, features)", got)
-    check_sizes(X, argument, "Kernels")
     chunks = dict(zip(("rows", "columns"), X.chunks, strict=True))
-    check_whole_rows(chunks, "rows", argument, "Kernels", ".rechunk((10_000, -1))")
+    check_chunks(chunks, "rows", argument, "Kernels", ".rechunk((10_000, -1))")
     return X.map_blocks(_finite, argument=argument, dtype=float, meta=np.empty((0, 0)))
 
 
@@ -224,9 +217,8 @@ def _as_features(table: Any, argument: str) -> NDArray:
     except ValueError:
         raise argument_error(argument, "Kernels", "an array of numbers", "a ragged one") from None
     if array.ndim != 2 or 0 in array.shape:
-        raise argument_error(
-            argument, "Kernels", "of shape (objects, features)", f"shape {array.shape}"
-        )
+        rule = "of shape (objects, features)"
+        raise argument_error(argument, "Kernels", rule, f"shape {array.shape}")
     array = _real(array, argument)
     labels = table.axes if isinstance(table, pd.DataFrame) else ()
     square = array.shape[0] == array.shape[-1]

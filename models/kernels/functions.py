@@ -32,17 +32,11 @@ def gaussian(gamma: float | Literal["median"] | Theta | None = None) -> Kernels:
     gamma : float, "median" or Theta, optional
         - a number; 1 / n_features by default;
         - "median": 1 / (2 m), with m the median of ||x_i - x_j||^2 over pairs i < j of training
-          objects; of more than 1,000 objects, 1,000 are drawn with a fixed seed, whatever their
-          order (of a Dask array: by position);
+          objects, in each feature space; of more than 1,000 objects, 1,000 are drawn with a fixed
+          seed, whatever their order (of a Dask array: by position). See D. Garreau, W. Jitkrittum
+          and M. Kanagawa (2017), Large sample analysis of the median heuristic, arXiv:1707.07269;
         - a `Theta`: gamma is learned; ``Theta(ard=True)`` learns one for each feature,
           exp(-sum_d gamma_d (x_d - x'_d)^2).
-
-    Notes
-    -----
-    The median is that of the training objects of each call, for each feature space separately:
-    ``kernels(X_new, X_train)`` has the width of ``kernels(X_train)``, which is in its label (D.
-    Garreau, W. Jitkrittum and M. Kanagawa, 2017, Large sample analysis of the median heuristic,
-    arXiv:1707.07269).
 
     Examples
     --------

@@ -19,15 +19,16 @@ labels. The rules for labels, targets, kernels and features are:
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any
 
 import narwhals as nw
 import numpy as np
 import pandas as pd
 import xarray as xr
+from numpy.typing import NDArray
 
-from ...validation import argument_error, check_storable
+from ...validation import argument_error, check_real, check_storable, check_unmasked
 
 #: Number of labels listed in a message before "and ... more".
 NAMED = 5
@@ -208,54 +209,14 @@ def with_ids_of_columns(gram: Any) -> Any:
     return gram.set_axis(gram.columns, axis=0) if named else gram
 
 
-def aligned_matrices(kernels: Any, argument: str, owner: str, basis: Any = None) -> Any:
-    """Bring labelled kernels of the same objects, in any form, into one order of rows and columns.
-
-    Rows get the order of the first frame, and columns that of `basis`, the labels of the training
-    objects if the rows are new ones, or that of the rows. Anything else is returned unchanged.
-    """
-    if isinstance(kernels, pd.DataFrame):
-        return _aligned_frame(kernels, None, basis, argument, owner)
-    if isinstance(kernels, xr.DataArray):
-        if kernels.ndim != 3 or not {"obs", "basis"} <= set(kernels.indexes) or basis is not None:
-            return kernels
-        rows, columns = kernels.indexes["obs"], kernels.indexes["basis"]
-        order = square_order(rows, columns, argument, owner)
-        return kernels if order is None else kernels.isel(basis=order)
-    if isinstance(kernels, Mapping):
-        return _aligned_mapping(kernels, argument, owner, basis)
-    if isinstance(kernels, list | tuple):
-        named = {f"K{s}": as_frame(matrix) for s, matrix in enumerate(kernels)}
-        if not any(isinstance(matrix, pd.DataFrame) for matrix in named.values()):
-            return kernels
-        return list(_aligned_mapping(named, argument, owner, basis).values())
-    if hasattr(kernels, "stack_for"):  # completed kernels
-        return aligned_matrices(kernels.stack_for(argument, owner, basis), argument, owner, basis)
-    frame = as_frame(kernels)
-    return kernels if frame is kernels else aligned_matrices(frame, argument, owner, basis)
-
-
-def _aligned_mapping(
-    kernels: Mapping[Any, Any], argument: str, owner: str, basis: Any
-) -> dict[Any, Any]:
-    matrices = {name: as_frame(matrix) for name, matrix in kernels.items()}
-    first: pd.DataFrame | None = None
-    for name, frame in matrices.items():
-        if isinstance(frame, pd.DataFrame):
-            entry = f'{argument}["{name}"]'
-            matrices[name] = _aligned_frame(frame, first, basis, entry, owner)
-            first = matrices[name] if first is None else first
-    return matrices
-
-
 def labelled_gram(kernel: Any, argument: str, owner: str) -> tuple[Any, Any]:
     """Return a Gram matrix with columns in the order of its rows, and the ids of the rows."""
-    matrix = aligned_matrices(as_frame(kernel), argument, owner)
-    labels = labels_of(matrix)
-    if labels is not None:
-        check_repeated(labels, matrix, argument, owner)
-        return matrix, labels
-    return matrix, range(*np.shape(matrix)[:1] or (0,))
+    matrix = as_frame(kernel)
+    if not isinstance(matrix, pd.DataFrame):
+        return matrix, range(*np.shape(matrix)[:1] or (0,))
+    matrix = aligned_frame(matrix, None, None, argument, owner)
+    check_repeated(matrix.index, matrix, argument, owner)
+    return matrix, _plain(matrix.index)
 
 
 def made_up(index: pd.Index) -> bool:
@@ -292,25 +253,56 @@ def in_order(values: Any, names: Iterable[Any], argument: str, owner: str, requi
     return [by_name[name] for name in wanted]
 
 
-def _aligned_frame(
+def numbers_by_kernel(
+    values: Any,
+    names: Iterable[Any],
+    argument: str,
+    owner: str,
+    requirement: str,
+    holds: Callable[[NDArray[np.float64]], Any],
+    default: float,
+) -> NDArray[np.float64]:
+    """Return finite numbers (kernel,) for which `holds` is true everywhere, or raise.
+
+    One number is that of all kernels; None is the default. Others are aligned by kernel names.
+    """
+    names = list(names)
+    requirement = f"{requirement}, one number or one per kernel ({', '.join(map(str, names))})"
+    if values is None:
+        return np.full(len(names), float(default))
+    check_unmasked(values, argument, owner)
+    ordered = in_order(values, names, argument, owner, requirement)
+    try:
+        numbers = check_real(ordered, argument, owner)
+    except ValueError:
+        raise argument_error(argument, owner, requirement, repr(values)) from None
+    fits = numbers.shape in ((), (len(names),)) and np.isfinite(numbers).all()
+    if not (fits and np.all(holds(numbers))):
+        raise argument_error(argument, owner, requirement, repr(values))
+    return np.broadcast_to(numbers, len(names)).copy()
+
+
+def aligned_frame(
     frame: pd.DataFrame, first: pd.DataFrame | None, basis: Any, argument: str, owner: str
 ) -> pd.DataFrame:
-    rows = columns = None
+    """Bring a matrix of similarities into the order of the first one of the same objects.
+
+    Columns get the order of `basis`, labels of training objects, or, if the rows are these objects
+    themselves (None), that of the rows.
+    """
+    of_first, rows = (argument, owner, "labelled as the first kernel is"), None
     if basis is None:
         frame = with_ids_of_columns(frame)
     if first is not None:
-        of_first = (argument, owner, "labelled as the first kernel is")
         rows = order_of(frame.index, first.index, *of_first, by_position=False)
-        if basis is None:
-            columns = order_of(frame.columns, first.columns, *of_first, by_position=False)
-    elif basis is None:
-        columns = square_order(frame.index, frame.columns, argument, owner)
     if basis is not None:
-        requirement = (
-            "kernels between new and training objects: for a table of features pass "
-            "kernels(X_new, X_train)"
-        )
-        columns = order_of(frame.columns, basis, argument, owner, requirement)
+        rule = "kernels between new and training objects: for a table of features pass "
+        rule += "kernels(X_new, X_train)"
+        columns = order_of(frame.columns, basis, argument, owner, rule)
+    elif first is not None:
+        columns = order_of(frame.columns, first.columns, *of_first, by_position=False)
+    else:
+        columns = square_order(frame.index, frame.columns, argument, owner)
     frame = frame if rows is None else frame.iloc[rows]
     return frame if columns is None else frame.iloc[:, columns]
 

@@ -63,11 +63,6 @@ class LearnedGaussian(BaseKernel):
         """Return the number of parameters on a feature space."""
         return n_features if self.theta.ard else 1
 
-    def tensor_at(self, theta: TensorVariable, n_features: int) -> Any:
-        """Covariance function at parameters (n_parameters,)."""
-        scales = theta if self.theta.ard else theta[0]
-        return pm.gp.cov.ExpQuad(n_features, ls=pt.sqrt(0.5 / scales))
-
     def values_at(self, theta: NDArray, X: NDArray, Y: NDArray | None) -> NDArray:
         """Values (n, m) at parameters (n_parameters,)."""
         # scikit-learn's input validation takes longer than the kernel of a hundred objects.
@@ -141,7 +136,8 @@ class LearnedKernel:
     def tensor(self, theta: TensorVariable, rows: TensorVariable) -> TensorVariable:
         """Kernel (n, N) of objects with features `rows`, at parameters (n_parameters,)."""
         n_features = self.columns.shape[1]
-        function = self.base.tensor_at(theta, n_features)
+        scales = theta if self.base.theta.ard else theta[0]
+        function = pm.gp.cov.ExpQuad(n_features, ls=pt.sqrt(0.5 / scales))
         rows = pt.specify_shape(rows, (None, n_features)) - self.centre
         return function(rows, self.columns - self.centre)
 
@@ -155,12 +151,8 @@ class LearnedKernel:
 class ParametricStack(KernelSource):
     """Stack of kernels, some of which have parameters to learn.
 
-    Parameters
-    ----------
-    start : DataArray (kernel, obs, basis)
-        The stack at the parameters' prior means.
-    learned : tuple of LearnedKernel
-        The kernels with parameters, by position.
+    `start` (kernel, obs, basis) is the stack at the parameters' prior means, `learned` are the
+    kernels with parameters.
     """
 
     start: xr.DataArray
@@ -175,12 +167,12 @@ class ParametricStack(KernelSource):
     @property
     @override
     def omega(self) -> NDArray[np.float64]:
-        return np.array([k.base.theta.omega for k in self.learned for _ in range(k.n_parameters)])
+        return np.array([kernel.base.theta.omega for kernel in self.learned for _ in kernel.labels])
 
     @property
     @override
     def phi(self) -> NDArray[np.float64]:
-        return np.array([k.base.theta.phi for k in self.learned for _ in range(k.n_parameters)])
+        return np.array([kernel.base.theta.phi for kernel in self.learned for _ in kernel.labels])
 
     @property
     def fixed(self) -> xr.DataArray:
@@ -200,7 +192,7 @@ class ParametricStack(KernelSource):
         return self.features | ({"K": fixed} if len(fixed) else {})
 
     @override
-    def declare(self, stack: xr.DataArray, **options: Any) -> TensorVariable:
+    def declare(self, stack: xr.DataArray) -> TensorVariable:
         """Declare theta, the features that it acts on and the kernels without parameters."""
         fixed, K = self.fixed, None
         if len(fixed):

@@ -28,19 +28,18 @@ def is_dask(X: Any) -> bool:
     return dask_array is not None and isinstance(X, dask_array.Array)
 
 
-def check_sizes(X: Any, argument: str, owner: str) -> None:
-    """Raise unless all chunks of a Dask array are of known size."""
-    if np.isnan(X.shape).any():
-        got = "unknown sizes: call compute_chunk_sizes() of the Dask array"
-        raise argument_error(argument, owner, "of chunks of known size", got)
-
-
-def check_whole_rows(
+def check_chunks(
     chunks: Mapping[Any, tuple[int, ...]], rows: str, argument: str, owner: str, call: str
 ) -> None:
-    """Raise unless chunks, by dim, split only the dim `rows`; `call` makes such chunks."""
+    """Raise unless chunks, by dim, are of known size and split only the dim `rows`.
+
+    `call` makes such chunks.
+    """
+    if np.isnan([size for sizes in chunks.values() for size in sizes]).any():
+        got = "unknown sizes: call compute_chunk_sizes() of the Dask array"
+        raise argument_error(argument, owner, "of chunks of known size", got)
     split = [dim for dim, sizes in chunks.items() if len(sizes) > 1 and dim != rows]
-    if split or 0 in chunks[rows]:
+    if split or 0 in chunks.get(rows, ()):
         rule = f"of chunks of whole rows: {call}"
         raise argument_error(argument, owner, rule, f"chunks {dict(chunks)}")
 

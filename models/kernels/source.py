@@ -19,34 +19,25 @@ class KernelSource:
 
     Subclasses are `CompletedRows`, whose draws replace the data, `ParametricStack`, whose
     parameters are learned, and `DaskStack`, which stays where Dask has it.
-
-    Attributes
-    ----------
-    in_memory : bool
-        Whether all kernels are in memory.
-    parameters : sequence of str
-        Labels of the parameters to learn.
-    omega, phi : ndarray of shape (P,)
-        Shapes and rates of their Gamma priors.
-    stand_ins : dict of name -> array
-        Data of the model that stand for what the source holds; ``pm.set_data`` may not change them.
-    not_data : str
-        Why the kernels are not the data ``K`` of their model; empty if they are.
     """
 
     in_memory: ClassVar[bool] = True
+    #: Labels of the parameters to learn, and the shapes and rates (P,) of their Gamma priors.
     parameters: Any = ()
     omega: Any = np.empty(0)
     phi: Any = np.empty(0)
+    #: Data that stand for what the source holds, by name; ``pm.set_data`` may not change them.
     stand_ins: Any = MappingProxyType({})
+    #: Why the kernels are not the data ``K`` of their model; empty if they are.
     not_data: ClassVar[str] = ""
 
-    def declare(self, stack: xr.DataArray, **options: Any) -> TensorVariable | None:
+    def declare(self, stack: xr.DataArray) -> TensorVariable | None:
         """Declare the data in the open model; kernels (kernel, obs, basis), None if not in memory.
 
-        `options` are those of ``pm.Data`` for kernels in memory.
+        ``pm.set_data`` can change the number of objects alone.
         """
-        return pm.Data("K", stack.values, dims=DIMS, **options)
+        n_kernels, _, n_basis = stack.shape
+        return pm.Data("K", stack.values, dims=DIMS, shape=(n_kernels, None, n_basis))
 
     def stacks(self, stack: xr.DataArray) -> list[xr.DataArray]:
         """Stacks that the model may have as its data."""

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from ...validation import Seed, argument_error, check_count, check_name, integer_seed
 from .base import BaseKernel, BasisExpansion, Landmarks, Precomputed
 from .features import Objects, feature_spaces
-from .labels import check_distinct
+from .labels import NUMBERED, check_distinct
 from .learned import LearnedGaussian, LearnedKernel, ParametricStack
 from .normalization import NORMALIZATIONS, normalize, scale_to_trace
 from .rows import fingerprint, is_dask
@@ -72,13 +72,7 @@ type Entry = tuple[str, Member, str | None]
 class Kernels:
     """An immutable specification of one or several kernels; see `kernelzoo.kernels`.
 
-    Parameters
-    ----------
-    members : tuple of Member
-
-    Notes
-    -----
-    ``a | b`` puts kernels side by side.  Calling the specification computes the stack.
+    ``a | b`` puts kernels side by side. Calling the specification computes the stack.
 
     Examples
     --------
@@ -109,11 +103,11 @@ class Kernels:
         if len(self.members) != 1:
             got = f"{len(self.members)} kernels"
             raise argument_error("name", "named", "given to one kernel, before '|'", got)
-        return self._with(name=str(name))
+        return Kernels((replace(self.members[0], name=str(name)),))
 
     def on(self, space: str) -> "Kernels":
         """Bind the kernels to one feature space, a key of the dict of features."""
-        return self._with(space=space)
+        return Kernels(tuple(replace(member, space=space) for member in self.members))
 
     def normalize(self, *steps: str) -> "Kernels":
         """Normalise every kernel, with constants of the training objects, also for new objects.
@@ -167,7 +161,7 @@ class Kernels:
 
         Notes
         -----
-        The stack costs O(S N m D), and is float64. No N x N matrix is formed.
+        O(S N m D); no N x N matrix is formed.
 
         Examples
         --------
@@ -186,9 +180,6 @@ class Kernels:
             tuple(replace(m, base=Landmarks(m.base, n_components, number)) for m in self.members)
         )
 
-    def _with(self, **changes: Any) -> "Kernels":
-        return Kernels(tuple(replace(member, **changes) for member in self.members))
-
     # What overflows is an error below; what underflows is none.
     @np.errstate(over="ignore", invalid="ignore", under="ignore")
     def __call__(self, X: Any, X_train: Any = None) -> Any:
@@ -197,10 +188,10 @@ class Kernels:
         Parameters
         ----------
         X : array-like, DataFrame or Dask array of shape (n, D), or dict of them
-            The objects of the rows.  A dict has one entry per feature space, with the same objects.
+            The objects of the rows. A dict has one entry per feature space, with the same objects.
             DataFrames are aligned by label: the index has the ids of the objects, and columns of
-            new objects get the order of the training features.  A precomputed kernel takes
-            similarities instead of features: (N, N) for training, (n, N) for new objects.  Of a
+            new objects get the order of the training features. A precomputed kernel takes
+            similarities instead of features: (N, N) for training, (n, N) for new objects. Of a
             Dask array, in chunks of whole rows, kernels are computed when they are needed; as
             training objects it serves landmarks.
         X_train : the same of N rows, optional
@@ -209,12 +200,10 @@ class Kernels:
         Returns
         -------
         DataArray of shape (S, n, M)
-            Dims "kernel", "obs", "basis", with coords; float64.  For a training stack of kernels
-            the labels of "basis" are those of "obs".  The numbers of new objects without ids
-            continue those of the training objects.  The attributes describe the kernels with given
-            names.  If X is a Dask array, so is the stack, in the same chunks of objects or smaller
-            ones of 64 MB.  If a kernel has parameters to learn (`Theta`): a `ParametricStack`,
-            which models and `predict` accept instead.
+            Dims "kernel", "obs", "basis", with coords. The numbers of new objects without ids
+            continue those of the training objects. If X is a Dask array, so is the stack, in the
+            same chunks of objects or smaller ones of 64 MB. If a kernel has parameters to learn
+            (`Theta`): a `ParametricStack`, which models and `predict` accept instead.
 
         Raises
         ------
@@ -260,19 +249,16 @@ class Kernels:
             values = _values_of_dask(entries, fitted, new, train)
         else:
             values = _values(entries, fitted, new)
-        expansion = not all(member.base.is_kernel for member in self.members)
-        codes = [
-            f"{name} {_code(member.base, train.features[space], fitted[name])}"
-            for name, member, space in entries
-            if isinstance(member.base, Landmarks)
-        ]
+        basis = train.labels
+        if not all(member.base.is_kernel for member in self.members):
+            basis = _feature_labels(values.shape[2], entries, fitted, train)
         stack = xr.DataArray(
             values,
             dims=DIMS,
             coords={
                 "kernel": [name for name, _, _ in entries],
-                "obs": new.coord,
-                "basis": _feature_labels(values.shape[2], codes) if expansion else train.labels,
+                "obs": ("obs", new.labels, NUMBERED if new.numbered else None),
+                "basis": basis,
             },
             name="kernels",
             attrs={n: m.base.describe(space) for n, m, space in entries if m.name is not None},
@@ -361,14 +347,19 @@ def _function_of(entry: Entry, train: Objects) -> Callable[[NDArray], NDArray]:
     return normalised
 
 
-def _code(landmarks: Landmarks, X: Any, function: Callable[[NDArray], NDArray]) -> str:
-    """Fingerprint of the landmarks among the training objects, and of their normalised kernel."""
-    chosen = landmarks.chosen(X)
-    return fingerprint((chosen, function(chosen)))
-
-
-def _feature_labels(n: int, codes: Sequence[str]) -> NDArray:
+def _feature_labels(
+    n: int,
+    entries: Sequence[Entry],
+    fitted: dict[str, Callable[[NDArray], NDArray]],
+    train: Objects,
+) -> NDArray:
     """Label n features, so that those of other training objects, or orders, have other labels."""
+    codes = []
+    for name, member, space in entries:
+        if isinstance(member.base, Landmarks):
+            # What the landmarks are among the training objects, and their normalised kernel.
+            chosen = member.base.chosen(train.features[space])
+            codes.append(f"{name} {fingerprint((chosen, fitted[name](chosen)))}")
     # Models take the kernels in any order.
     code = f" {sha256(' '.join(sorted(codes)).encode()).hexdigest()[:8]}" if codes else ""
     return np.array([f"phi{m}{code}" for m in range(n)])
@@ -381,7 +372,12 @@ def _values(
     columns = {}
     for name, member, space in entries:
         X = objects.features[space]
-        columns[name] = fitted[name](X) if name in fitted else _of_training(member, X, name)
+        if name in fitted:
+            columns[name] = fitted[name](X)
+        else:
+            gram = member.base.train(X, name)
+            own = np.diagonal(gram)
+            columns[name] = normalize(gram, own, own, member.steps, name)
         if not np.isfinite(columns[name]).all():
             largest = max(float(np.abs(each).max()) for each in objects.features.values())
             rule = "small enough that kernels do not overflow: standardise the features"
@@ -389,13 +385,6 @@ def _values(
             raise argument_error("X", "Kernels", rule, got)
     _one_width({name: values.shape[1] for name, values in columns.items()})
     return np.stack([*columns.values()])
-
-
-def _of_training(member: Member, X: NDArray, name: str) -> NDArray:
-    """Normalised values (N, M) of the training objects among themselves."""
-    values = member.base.train(X, name)
-    own = np.diagonal(values)
-    return normalize(values, own, own, member.steps, name) if member.steps else values
 
 
 def _one_width(widths: dict[str, int]) -> int:

@@ -28,11 +28,13 @@ from ...validation import (
 from .features import counts_as, labels_after
 from .labels import (
     NUMBERED,
-    aligned_matrices,
+    aligned_frame,
+    as_frame,
     check_distinct,
     check_ids,
     check_repeated,
     order_of,
+    square_order,
 )
 from .source import DIMS
 
@@ -83,10 +85,9 @@ def as_stack(
     Returns
     -------
     DataArray of shape (S, n, M)
-        Dims ("kernel", "obs", "basis") in this order, coords on all three, float64, C-contiguous;
-        shares memory with a DataArray that is already canonical.  Gram matrices that are symmetric
-        only up to rounding are averaged with their transposes. Kernels of an array are named "K0",
-        "K1", ...
+        Dims ("kernel", "obs", "basis") in this order, coords on all three, float64, C-contiguous.
+        Gram matrices that are symmetric only up to rounding are averaged with their transposes.
+        Kernels of an array are named "K0", "K1", ...
 
     Raises
     ------
@@ -120,15 +121,20 @@ def as_stack(
     rows, size = values.swapaxes(0, 1), float(np.abs(values).max())
     check_repeated(stack.indexes["obs"], rows, argument, owner, tolerance=precision * size)
     if is_gram:
-        names = [_entry(argument, name) for name in stack["kernel"].values.tolist()]
-        values = _as_gram(values, names, jitter, precision, owner)
+        named = _entries(kernels, stack["kernel"].values, argument)
+        values = _as_gram(values, named, jitter, precision, owner)
     return xr.DataArray(values, dims=DIMS, coords=stack.coords, name="kernels")
 
 
 def labelled(kernels: Any, like: xr.DataArray | None, owner: str, argument: str) -> xr.DataArray:
     """Kernels in any form with dims and labels, which are checked, but not their entries."""
-    basis = None if like is None else like["basis"]
-    stack = _labelled(aligned_matrices(kernels, argument, owner, basis), like, owner, argument)
+    if hasattr(kernels, "stack_for"):  # completed kernels
+        kernels = kernels.stack_for(argument, owner, like)
+    if callable(kernels):
+        got = "a specification, or kernels with parameters"
+        raise argument_error(argument, owner, "computed from data: kernels(X_train)", got)
+    make = _of_array if isinstance(kernels, xr.DataArray) else _of_tables
+    stack = make(kernels, like, owner, argument)
     names = list(map(str, stack["kernel"].values))
     check_distinct(names, argument, owner, "of kernels with distinct names")
     for dim in ("obs", "basis"):
@@ -164,8 +170,10 @@ def _as_gram(
     return values
 
 
-def _entry(argument: str, name: str) -> str:
-    return f'{argument}["{name}"]'
+def _entries(kernels: Any, names: Iterable[Any], argument: str) -> list[str]:
+    """How messages call each kernel of an argument; one matrix by the argument alone."""
+    alone = getattr(kernels, "ndim", 0) == 2
+    return [argument] if alone else [f'{argument}["{name}"]' for name in names]
 
 
 def precision_of(kernels: Any) -> float:
@@ -238,19 +246,19 @@ def _in_order_of(
     return stack if columns is None else stack.isel(basis=columns)
 
 
-def _labelled(kernels: Any, like: xr.DataArray | None, owner: str, argument: str) -> xr.DataArray:
-    """Return kernels in any form as a DataArray with the dims of a stack and coords on each."""
-    if not isinstance(kernels, xr.DataArray):
-        if callable(kernels):
-            got = "a specification, or kernels with parameters"
-            raise argument_error(argument, owner, "computed from data: kernels(X_train)", got)
-        return _stacked(kernels, like, owner, argument)
+def _of_array(
+    kernels: xr.DataArray, like: xr.DataArray | None, owner: str, argument: str
+) -> xr.DataArray:
+    """Return a DataArray with the dims of a stack and coords on each; columns are in row order."""
     if set(kernels.dims) != set(DIMS):
         raise argument_error(argument, owner, f"of dims {DIMS}", f"dims {kernels.dims}")
     stack = kernels.transpose(*DIMS)
     if 0 in stack.shape or stack.dtype.kind not in "fiub":
         got = f"{stack.dtype}, {stack.shape}"
         raise argument_error(argument, owner, "numbers with nonempty dims", got)
+    if like is None and {"obs", "basis"} <= set(stack.indexes):
+        order = square_order(stack["obs"], stack["basis"], argument, owner)
+        stack = stack if order is None else stack.isel(basis=order)
     n = stack.sizes["obs"]
     default: dict[str, Any] = {
         "kernel": [f"K{s}" for s in range(stack.sizes["kernel"])],
@@ -261,35 +269,40 @@ def _labelled(kernels: Any, like: xr.DataArray | None, owner: str, argument: str
     return stack.assign_coords(missing)
 
 
-def _stacked(arrays: Any, like: xr.DataArray | None, owner: str, argument: str) -> xr.DataArray:
-    """Stack arrays; labels are those of DataFrames or of the training stack, otherwise numbers."""
-    named = _named(arrays, like, owner, argument)
-    numbers = {name: _numbers(array, name, owner, argument) for name, array in named.items()}
-    n, m = Counter(array.shape for array in numbers.values()).most_common(1)[0][0]
-    # Alignment has made the labels of all DataFrames agree.
-    frame = next((array for array in named.values() if isinstance(array, pd.DataFrame)), None)
+def _of_tables(kernels: Any, like: xr.DataArray | None, owner: str, argument: str) -> xr.DataArray:
+    """Stack tables; labels are those of DataFrames or of the training stack, otherwise numbers."""
+    basis = None if like is None else like["basis"]
+    named, frame = _named(as_frame(kernels), like, owner, argument), None
+    entries = _entries(kernels, named, argument)
+    arrays = []
+    for entry, table in zip(entries, named.values(), strict=True):
+        if isinstance(table, pd.DataFrame):
+            table = aligned_frame(table, frame, basis, entry, owner)
+            frame = table if frame is None else frame
+        arrays.append(_numbers(table, entry, owner))
+    n, m = Counter(array.shape for array in arrays).most_common(1)[0][0]
     rows: Any = None if frame is None else frame.index.to_numpy()
     columns: Any = None if frame is None else frame.columns.to_numpy()
     what = "objects by basis functions"
-    if like is not None:
+    if basis is not None:
         what = "new objects by training objects: for features pass kernels(X_new, X_train)"
-        columns = like["basis"].values
+        columns = basis.values
         m = len(columns)
         # Rows without labels are new objects.
         if rows is None or counts_as(rows, columns):
             rows = _numbered_on(columns, n)
-    for name, array in numbers.items():
+    for entry, array in zip(entries, arrays, strict=True):
         if array.shape != (n, m):
             transposed = array.shape[0] == m != array.shape[1]
             hint = ", which looks transposed" if transposed else ""
             rule = f"of shape {(n, m)}, {what}"
-            raise argument_error(_entry(argument, name), owner, rule, f"shape {array.shape}{hint}")
+            raise argument_error(entry, owner, rule, f"shape {array.shape}{hint}")
     coords = {
-        "kernel": list(numbers),
+        "kernel": list(named),
         "obs": np.arange(n) if rows is None else rows,
         "basis": np.arange(m) if columns is None else columns,
     }
-    return xr.DataArray(np.stack(list(numbers.values())), dims=DIMS, coords=coords)
+    return xr.DataArray(np.stack(arrays), dims=DIMS, coords=coords)
 
 
 def _numbered_on(basis: NDArray, n: int) -> tuple[str, NDArray, dict[str, str]]:
@@ -297,22 +310,25 @@ def _numbered_on(basis: NDArray, n: int) -> tuple[str, NDArray, dict[str, str]]:
     return "obs", labels_after(basis, n), NUMBERED
 
 
-def _named(arrays: Any, like: xr.DataArray | None, owner: str, argument: str) -> dict[str, Any]:
-    """Name each two-dimensional array."""
-    if isinstance(arrays, Mapping):
-        if not arrays:
+def _named(kernels: Any, like: xr.DataArray | None, owner: str, argument: str) -> dict[str, Any]:
+    """Name each matrix, an array or a DataFrame."""
+    if isinstance(kernels, Mapping):
+        if not kernels:
             raise argument_error(argument, owner, "at least one kernel", "none")
-        check_distinct(list(map(str, arrays)), argument, owner, "of kernels with distinct names")
-        return {str(name): array for name, array in arrays.items()}
+        check_distinct(list(map(str, kernels)), argument, owner, "of kernels with distinct names")
+        return {str(name): as_frame(table) for name, table in kernels.items()}
+    if isinstance(kernels, list | tuple):
+        tables = list(map(as_frame, kernels))
+        kernels = tables if any(isinstance(each, pd.DataFrame) for each in tables) else kernels
     try:
-        shape = np.shape(arrays)
+        shape = np.shape(kernels)
     except ValueError:
         rule, got = "of matrices of one shape", "a ragged sequence"
         raise argument_error(argument, owner, rule, got) from None
     if len(shape) not in (2, 3) or shape[0] == 0:
         rule = "a dict of named arrays, or an array of shape (n, M) or (S, n, M)"
-        raise argument_error(argument, owner, rule, f"{type(arrays).__name__} of shape {shape}")
-    matrices = [arrays] if len(shape) == 2 else list(arrays)
+        raise argument_error(argument, owner, rule, f"{type(kernels).__name__} of shape {shape}")
+    matrices = [kernels] if len(shape) == 2 else list(kernels)
     numbered = [f"K{s}" for s in range(len(matrices))]
     names = numbered if like is None else like["kernel"].values.tolist()
     if len(names) != len(matrices):
@@ -321,11 +337,10 @@ def _named(arrays: Any, like: xr.DataArray | None, owner: str, argument: str) ->
     return dict(zip(names, matrices, strict=True))
 
 
-def _numbers(array: Any, name: str, owner: str, argument: str) -> NDArray:
-    entry = _entry(argument, name)
-    check_one_table(array, entry, owner)
-    check_unmasked(array, entry, owner)
-    values = np.asarray(array)
+def _numbers(table: Any, entry: str, owner: str) -> NDArray:
+    check_one_table(table, entry, owner)
+    check_unmasked(table, entry, owner)
+    values = np.asarray(table)
     if values.ndim != 2 or 0 in values.shape or values.dtype.kind not in "fiub":
         got = f"{values.dtype} of shape {values.shape}"
         raise argument_error(entry, owner, "a two-dimensional array of numbers", got)

@@ -43,22 +43,17 @@ def warn_of_near_identity(stack: xr.DataArray, owner: str) -> None:
     """Warn of Gram matrices in which most objects are similar to hardly any other; O(N^2) each."""
     if not np.array_equal(stack["obs"].values, stack["basis"].values):
         return
-    names = [
-        str(name)
-        for name, gram in zip(stack["kernel"].values, stack.values, strict=True)
-        if _is_nearly_identity(gram)
-    ]
-    if not names:
-        return
-    one = len(names) == 1
-    warn_user(
-        f"The {'kernel' if one else 'kernels'} {', '.join(map(repr, names))} given to {owner} "
-        f"{'is' if one else 'are'} nearly the identity: relative to the diagonal, more than half "
-        f"of the other entries are below {NEGLIGIBLE:g}, and most objects have fewer than "
-        f"{NEIGHBOURS} entries above {ALIKE:g}, so that little can be learned about new objects. "
-        "Use a wider kernel, such as gaussian('median'), on z-scored features.",
-        KernelWarning,
-    )
+    pairs = zip(stack["kernel"].values, stack.values, strict=True)
+    names = [repr(str(name)) for name, gram in pairs if _is_nearly_identity(gram)]
+    if names:
+        warn_user(
+            f"Kernels given to {owner} are nearly the identity: {', '.join(names)}. Relative to "
+            f"the diagonal, more than half of the other entries are below {NEGLIGIBLE:g}, and most "
+            f"objects have fewer than {NEIGHBOURS} entries above {ALIKE:g}, so that little can be "
+            "learned about new objects. Use a wider kernel, such as gaussian('median'), on "
+            "z-scored features.",
+            KernelWarning,
+        )
 
 
 def warn_of_negligible(stack: xr.DataArray, owner: str, spread: float) -> None:

@@ -1,4 +1,4 @@
-"""Products, weighted sums, Cholesky factors and triangular systems, each as one node of a graph.
+"""Products, Cholesky factors and triangular systems, each as one node of a graph.
 
 numba takes 3 to 8 seconds to compile each of PyTensor's operations of linear algebra, one variant
 of a product per memory layout, and gradients need several. These take a tenth of that, because
@@ -25,9 +25,7 @@ from scipy.linalg.lapack import dpotrf
 __all__ = [
     "ArrayOperation",
     "CholeskyFactor",
-    "InnerProducts",
     "MatrixProduct",
-    "SumOfMatrices",
     "TriangularSolve",
     "cholesky_or_nan",
     "impossible_if_nan",
@@ -41,13 +39,9 @@ __all__ = [
 class ArrayOperation(Op):
     """Operation on float64 arrays with one output, with shapes given by its signature.
 
-    Attributes
-    ----------
-    gufunc_signature : str
-        Signature of a NumPy generalised ufunc, such as "(n,k),(k,m)->(n,m)". Operands of mismatched
-        lengths raise a ValueError: in the graph if they are known, otherwise in evaluation.
-    evaluate : callable (*operands) -> ndarray
-        The operation on NumPy arrays; `linker_numba` and `linker_jax` have it for their linkers.
+    The signature is that of a NumPy generalised ufunc. Operands of mismatched lengths raise a
+    ValueError: in the graph if they are known, otherwise in evaluation. `evaluate` is the operation
+    on NumPy arrays; `linker_numba` and `linker_jax` have it for their linkers.
     """
 
     __props__: tuple[str, ...] = ()
@@ -125,36 +119,6 @@ def _products_of_stack(op: MatrixProduct, node: Apply, left: Any, right: Any) ->
     return [product.reshape((left.shape[0], stack, columns)).transpose(1, 0, 2)]
 
 
-class SumOfMatrices(ArrayOperation):
-    """Sum (N, M) of the matrices of a stack (S, N, M) times their weights (S,)."""
-
-    gufunc_signature = "(s,n,m),(s)->(n,m)"
-
-    @override
-    def evaluate(self, stack: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        return np.dot(weights, stack.reshape((len(stack), -1))).reshape(stack.shape[1:])
-
-    @override
-    def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
-        (stack, weights), (slope,) = inputs, cotangents
-        return [weights[:, None, None] * slope, _inner_products(stack, slope)]
-
-
-class InnerProducts(ArrayOperation):
-    """Inner products (S,) of each matrix of a stack (S, N, M) with one matrix (N, M)."""
-
-    gufunc_signature = "(s,n,m),(n,m)->(s)"
-
-    @override
-    def evaluate(self, stack: np.ndarray, matrix: np.ndarray) -> np.ndarray:
-        return np.dot(stack.reshape((len(stack), -1)), matrix.ravel())
-
-    @override
-    def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
-        (stack, matrix), (slopes,) = inputs, cotangents
-        return [slopes[:, None, None] * matrix, _sum_of_matrices(stack, slopes)]
-
-
 class CholeskyFactor(ArrayOperation):
     """Lower Cholesky factor (n, n) of a matrix, from its lower triangle.
 
@@ -213,8 +177,6 @@ def _lower(matrix: TensorVariable) -> TensorVariable:
 
 
 _product: Any = MatrixProduct()
-_sum_of_matrices: Any = SumOfMatrices()
-_inner_products: Any = InnerProducts()
 _cholesky_factor: Any = CholeskyFactor()
 _SOLVE: dict[bool, Any] = {transposed: TriangularSolve(transposed) for transposed in (False, True)}
 
@@ -244,7 +206,10 @@ def _lengths(array: TensorVariable) -> list[Any]:
 
 def weighted_sum(stack: TensorLike, weights: TensorLike) -> TensorVariable:
     """Sum (N, M) of the matrices of a stack (S, N, M) times their weights (S,). O(S N M)."""
-    return _sum_of_matrices(stack, weights)
+    matrices: Any = pt.as_tensor(stack)
+    n_matrices, n_rows, n_columns = _lengths(matrices)
+    flat = matrices.reshape((n_matrices, n_rows * n_columns))
+    return matrix_product(weights, flat).reshape((n_rows, n_columns))
 
 
 def cholesky_or_nan(matrix: TensorLike) -> TensorVariable:

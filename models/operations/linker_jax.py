@@ -26,9 +26,7 @@ from ...numerics.probit import (
 from .arrays import (
     ArrayOperation,
     CholeskyFactor,
-    InnerProducts,
     MatrixProduct,
-    SumOfMatrices,
     TriangularSolve,
 )
 from .probit_likelihood import ProbitHessian, ProbitLogProbability
@@ -127,14 +125,12 @@ def _jvp(primals: Any, tangents: Any) -> tuple[tuple[Array, Array], tuple[Array,
 
 def hessian(f: Array, t: Array) -> Array:
     """Return (N, C, C) as `numerics.probit.hessian` does."""
-    return _moments(f, t)[2]
+    return _moments(f, t.astype(int))[2]
 
 
 #: JAX's function of each operation.
 FUNCTIONS: dict[Any, Callable[..., Any]] = {
     MatrixProduct(): jnp.matmul,
-    SumOfMatrices(): lambda stack, weights: jnp.tensordot(weights, stack, axes=1),
-    InnerProducts(): lambda stack, matrix: jnp.tensordot(stack, matrix, axes=2),
     CholeskyFactor(): partial(jnp.linalg.cholesky, symmetrize_input=False),
     TriangularSolve(transposed=False): partial(solve_triangular, lower=True),
     TriangularSolve(transposed=True): partial(solve_triangular, lower=True, trans=1),
@@ -145,6 +141,5 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
 
 @jax_funcify.register(ArrayOperation)
 @jax_funcify.register(ProbitLogProbability)
-@jax_funcify.register(ProbitHessian)
 def _jax_function(op: Any, **kwargs: Any) -> Callable[..., Any]:
     return FUNCTIONS[op]

@@ -19,9 +19,7 @@ from ...numerics.probit_compiled import SOURCES, fill_hessian, fill_log_probabil
 from .arrays import (
     ArrayOperation,
     CholeskyFactor,
-    InnerProducts,
     MatrixProduct,
-    SumOfMatrices,
     TriangularSolve,
 )
 from .probit_likelihood import ProbitHessian, ProbitLogProbability
@@ -77,24 +75,6 @@ def _solve(factor, x, transposed):  # type: ignore[no-untyped-def]
                 x[i, c] /= diagonal
 
 
-@_cached
-def _add(matrix, weight, out):  # type: ignore[no-untyped-def]
-    """Add a `matrix` (N, M) times a `weight` to `out` (N, M)."""
-    for i in range(matrix.shape[0]):
-        for j in range(matrix.shape[1]):
-            out[i, j] += weight * matrix[i, j]
-
-
-@_cached
-def _inner(a, b):  # type: ignore[no-untyped-def]
-    """Inner product of two matrices (N, M)."""
-    total = 0.0
-    for i in range(a.shape[0]):
-        for j in range(a.shape[1]):
-            total += a[i, j] * b[i, j]
-    return total
-
-
 @numba_njit
 def _rows(a):  # type: ignore[no-untyped-def]
     """Copy of a matrix in C order."""
@@ -140,26 +120,6 @@ def _solve_transposed(factor, right):  # type: ignore[no-untyped-def]
     return _solution(factor, right, True)
 
 
-@numba_njit
-def _sum_of_matrices(stack, weights):  # type: ignore[no-untyped-def]
-    if stack.shape[0] != weights.shape[0]:
-        raise ValueError("A weighted sum needs one weight per matrix.")
-    out = np.zeros((stack.shape[1], stack.shape[2]))
-    for s in range(stack.shape[0]):
-        _add(stack[s], weights[s], out)
-    return out
-
-
-@numba_njit
-def _inner_products(stack, matrix):  # type: ignore[no-untyped-def]
-    if stack.shape[1] != matrix.shape[0] or stack.shape[2] != matrix.shape[1]:
-        raise ValueError("Inner products need matrices of one shape.")
-    out = np.empty(stack.shape[0])
-    for s in range(stack.shape[0]):
-        out[s] = _inner(stack[s], matrix)
-    return out
-
-
 _default_nodes = njit(default_nodes)
 
 
@@ -197,8 +157,6 @@ def _hessian(f, t):  # type: ignore[no-untyped-def]
 #: Compiled function of each operation.
 FUNCTIONS: dict[Any, Callable[..., Any]] = {
     MatrixProduct(): _matrix_product,
-    SumOfMatrices(): _sum_of_matrices,
-    InnerProducts(): _inner_products,
     CholeskyFactor(): _cholesky_factor,
     TriangularSolve(transposed=False): _solve_lower,
     TriangularSolve(transposed=True): _solve_transposed,
@@ -211,6 +169,5 @@ _SALT = int(source_digest(*SOURCES, _FILE), 16)
 
 @register_funcify_default_op_cache_key(ArrayOperation)
 @register_funcify_default_op_cache_key(ProbitLogProbability)
-@register_funcify_default_op_cache_key(ProbitHessian)
 def _numba_function(op: Any, node: Apply, **kwargs: Any) -> tuple[Any, int]:
     return FUNCTIONS[op], _SALT

@@ -8,6 +8,7 @@ compiled loops of `kernelzoo.numerics.probit` for Python and numba, `linker_jax`
 from collections.abc import Sequence
 from typing import Any, override
 
+import numpy as np
 import pytensor.tensor as pt
 from pytensor.gradient import DisconnectedType
 from pytensor.graph.basic import Apply, Variable
@@ -16,6 +17,7 @@ from pytensor.graph.replace import _vectorize_node
 from pytensor.tensor import TensorLike, TensorVariable
 
 from ...numerics.probit import hessian, log_probability_and_gradient
+from .arrays import ArrayOperation
 
 __all__ = ["ProbitHessian", "ProbitLogProbability", "probit_log_probability"]
 
@@ -71,27 +73,14 @@ class ProbitLogProbability(Op):
         return [sum(terms[1:], terms[0]), DisconnectedType()()]
 
 
-class ProbitHessian(Op):
-    """Second derivatives (N, C, C) of log P(t | f) in the scores, Cov[y] - I."""
+class ProbitHessian(ArrayOperation):
+    """Second derivatives (N, C, C) of log P(t | f) in the scores, Cov[y] - I; codes are floats."""
 
-    __props__ = ()
     gufunc_signature = "(n,c),(n)->(n,c,c)"
 
     @override
-    def make_node(self, f: TensorLike, t: TensorLike) -> Apply:  # type: ignore[override]
-        scores: Any = pt.as_tensor(f).astype("float64")
-        n_objects, n_classes = scores.type.shape
-        shape = (n_objects, n_classes, n_classes)
-        output = pt.tensor(dtype="float64", shape=shape)
-        return Apply(self, [scores, pt.as_tensor(t).astype("int64")], [output])
-
-    @override
-    def perform(self, node: Apply, inputs: Sequence[Any], output_storage: Any) -> None:
-        output_storage[0][0] = hessian(*inputs)
-
-    def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> list[Any]:
-        """Shape of the output from those of the inputs."""
-        return [(*shapes[0], shapes[0][1])]
+    def evaluate(self, f: np.ndarray, t: np.ndarray) -> np.ndarray:
+        return hessian(f, t)
 
 
 _log_probability_and_gradient: Any = ProbitLogProbability()

@@ -503,10 +503,9 @@ def several(data):
     return pd.DataFrame({"rate": data.target, "mass": second}, data.target.index)
 
 
-@pytest.mark.parametrize("shared", ["weights", "none"])
-def test_several_targets_are_predicted_on_their_scales(shared, data):
+def test_several_targets_are_predicted_on_their_scales(data):
     train, new = data.train, data.new
-    regressor = CompositeKernelRegressor(shared=shared, **FEW).fit(train.X, several(train))
+    regressor = CompositeKernelRegressor(**FEW).fit(train.X, several(train))
     mean, sd = regressor.predict(new.X, return_std=True)
     assert mean.shape == sd.shape == (len(new.y), 2)
     assert list(regressor.model_.coords["output"]) == ["rate", "mass"]

@@ -208,13 +208,11 @@ def test_bad_arguments_are_refused(change, message):
 
 
 def test_models_without_a_choice_are_refused():
-    x, y, target = objects(20)
+    x, y, _ = objects(20)
     stack = kernels()(x)
-    several = np.column_stack([target, -target])
     refused = {
         "products": kz.MultinomialProbit(stack, y, combination="product"),
         "parameters to learn": kz.MultinomialProbit(kz.gaussian(kz.kernels.Theta()).on("a")(x), y),
-        "share nothing": kz.CompositeKernelRegression(stack, several, shared="none"),
         "not available for WishartCompletion": kz.WishartCompletion.example(),
         "two distinct objects each": kz.MultinomialProbit({"a": np.eye(3) + 0.5}, [0, 1, 1]),
     }

@@ -104,12 +104,12 @@ def test_a_stack_stands_for_its_weighted_sum():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"K11": -np.eye(4)}, "'K11'.*positive definite"),
+        ({"K11": -np.eye(4)}, "'K11'.*positive semidefinite"),
         ({"K11": np.eye(7)}, "n2 = 0"),
         ({"K11": np.eye(8)}, "'theta'.*kernel of all objects"),
         ({"K11": np.full((4, 4), np.nan)}, "'K11'"),
         ({"theta": np.full((7, 7), np.nan)}, "'theta'.* finite"),
-        ({"theta": np.ones((7, 7))}, "'theta'.*duplicated objects.*np.eye"),
+        ({"theta": np.ones((7, 7))}, "'theta'.*np.eye"),
         ({"theta": np.ones((7, 6))}, "'theta'"),
         ({"r": 6.0}, "'r'.*above n - 1"),
         ({"r": np.inf}, "'r'"),

@@ -9,7 +9,7 @@ from scipy import stats
 
 from kernelzoo import CompositeKernelRegression
 from kernelzoo.inference.engine.groups import log_density
-from kernelzoo.models.combinations import Binary, DirichletWeights
+from kernelzoo.models.combinations import DirichletWeights
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
@@ -21,7 +21,6 @@ PRIORS = {"sigma": 1.7, "varsigma": 0.6, "rho": 1.3, "varrho": 0.4}
 OWN = {
     "weights": {"alpha", "gamma"},
     "all": {"alpha"},
-    "none": {"alpha", "gamma", "beta", "varphi", "phi"},
 }
 
 
@@ -76,22 +75,6 @@ def test_what_is_an_outputs_own(shared):
     assert {name for name, dims in of.items() if dims[0] == "output"} == OWN[shared]
     assert of["t"] == of["targets"] == ("obs", "output")
     assert list(model.coords["output"]) == ["a", "b", "c"]
-
-
-@pytest.mark.parametrize("empty", [True, False])
-def test_each_output_selects_kernels(empty):
-    model = declared(shared="none", combination=Binary([0.9, 0.2], empty=empty))
-    draws = prior_draws(model, 400)["beta"]
-    assert draws.shape == (400, 3, 2)
-    assert np.all(draws.std(axis=0) > 0)
-    # The outputs' selections are independent.
-    assert abs(np.corrcoef(draws[:, 0, 1], draws[:, 1, 1])[0, 1]) < 0.25
-    # The density is the product of theirs, each without its empty selection unless that is allowed.
-    for beta in draws[:3]:
-        expected = stats.bernoulli.logpmf(beta, [0.9, 0.2]).sum()
-        expected -= 0.0 if empty else 3 * np.log(1 - 0.1 * 0.8)
-        found = pm.logp(model["beta"], beta).sum().eval()
-        np.testing.assert_allclose(found, expected)
 
 
 def test_tables_go_by_their_labels():

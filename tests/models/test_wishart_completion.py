@@ -160,7 +160,7 @@ def test_weighted_sum_of_a_stack():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"K11": -np.eye(3)}, "'K11' argument of WishartCompletion .* positive definite"),
+        ({"K11": -np.eye(3)}, "'K11' argument of WishartCompletion .* positive semidefinite"),
         ({"theta": np.ones((5, 5))}, "'theta' argument of WishartCompletion .* positive definite"),
         ({"eta": 4}, r"'eta' argument .* above n - 1 = 4\. Got 4"),
         ({"r": 3.5}, r"'r' argument .* above n - 1 = 4\. Got 3\.5"),

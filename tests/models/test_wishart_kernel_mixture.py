@@ -154,60 +154,10 @@ def test_gradient_of_the_collapsed_density():
         np.testing.assert_allclose(ours, (above - below) / (2 * h), rtol=1e-6)
 
 
-def kernels_with_a_width(squared):
-    def declare():
-        width = pm.LogNormal("width", 0.0, 0.5)
-        return pt.stack([pt.exp(-squared / width), pt.as_tensor(np.eye(len(squared)))])
-
-    return declare
-
-
-def squared_distances(n=5):
-    x = np.random.default_rng(0).normal(size=(n, 2))
-    return ((x[:, None] - x[None]) ** 2).sum(-1)
-
-
-def test_kernels_with_parameters():
-    squared = squared_distances()
-    K11 = WishartKernelMixture.example().K11_values
-    model = WishartKernelMixture(
-        kernels_with_a_width(squared), K11, concentration=1.0, collapsed=True, rho=10.5, eta=9.5
-    )
-    assert {rv.name for rv in model.free_RVs} == {"width", "alpha"}
-    log_density = model.compile_logp(jacobian=False, mode=MODE)
-    point = {"width_log__": np.log(0.7), "alpha_simplex__": np.array([0.3])}
-    alpha = model.rvs_to_transforms[model["alpha"]].backward(pt.as_tensor([0.3])).eval(mode=MODE)
-    fixed = WishartKernelMixture(
-        [np.exp(-squared / 0.7), np.eye(5)], K11, alpha=alpha, rho=10.5, eta=9.5
-    )
-    prior = stats.lognorm(0.5).logpdf(0.7) + stats.dirichlet([1.0, 1.0]).logpdf(alpha)
-    np.testing.assert_allclose(log_density(point), prior + kz.log_evidence(fixed), rtol=1e-9)
-    h, gradient = 1e-6, model.compile_dlogp(mode=MODE)(point)
-    value = model.compile_logp(mode=MODE)
-    for i, name in enumerate(("width_log__", "alpha_simplex__")):
-        above, below = (value(point | {name: point[name] + d}) for d in (h, -h))
-        np.testing.assert_allclose(gradient[i], (above - below) / (2 * h), rtol=1e-4)
-
-
-def test_kernels_with_parameters_are_checked_where_samplers_start():
-    """A flat prior has no draws; every draw of a prior far from the initial value would fail."""
-    squared = squared_distances()
-
-    def declare():
-        width = pm.HalfFlat("width", initval=0.5)
-        return pt.stack([pt.exp(-squared / width), pt.as_tensor(np.eye(len(squared)))])
-
-    K11 = WishartKernelMixture.example().K11_values
-    model = WishartKernelMixture(declare, K11, concentration=1.0, collapsed=True)
-    assert np.isfinite(model.compile_logp(mode=MODE)(model.initial_point()))
-    with pytest.raises(ValueError, match="they are the variable 'kernels'"):
-        _ = model.theta
-
-
 def test_engines_say_why_they_do_not_apply():
     reasons = kz.engines(WishartKernelMixture.example(concentration=1.0)).frame["reason"]
     for engine in ("Exact", "EM", "VB", "Gibbs"):
-        assert reasons[engine] == "its weights or kernels are learned"
+        assert reasons[engine] == "its weights are learned"
     reasons = kz.engines(WishartKernelMixture.example(prior="mixture")).frame["reason"]
     assert "'mixture' is not conjugate" in reasons["EM"]
     with pytest.raises(ValueError, match="no matched parameters: its weights"):
@@ -237,11 +187,11 @@ def example_arguments():
         ({"prior": "inverse-wishert"}, "'prior' argument .* nearest is 'inverse-wishart'"),
         ({"rho": 4.0}, "'rho' argument .* above n - 1 = 4"),
         ({"eta": [9.0, 3.0]}, "'eta' argument .* above n - 1 = 4"),
-        ({"eta": [9.0] * 3}, "'eta' argument .* or 2"),
+        ({"eta": [9.0] * 3}, "'eta' argument .* one number or one per kernel"),
         ({"alpha": [-0.1, 1.1]}, "'alpha' argument .* non-negative"),
         ({"alpha": [0.5, 0.5], "concentration": 1.0}, "'alpha' argument .* left out"),
         ({"concentration": [1.0, 0.0]}, "'concentration' argument .* above 0"),
-        ({"concentration": [1.0] * 3}, "'concentration' argument .* or 2"),
+        ({"concentration": [1.0] * 3}, "'concentration' argument .* one number or one per kernel"),
         ({"collapsed": True}, "'collapsed' argument .* log_evidence"),
         (
             {"collapsed": True, "concentration": 1.0, "prior": "mixture"},
@@ -291,23 +241,6 @@ def test_mean_of_K21_given_the_weights():
     n1 = model.n_train
     expected = fixed.theta[n1:, :n1] @ np.linalg.solve(fixed.theta[:n1, :n1], fixed.K11)
     np.testing.assert_allclose(found, expected, rtol=1e-9)
-
-
-def test_kernels_with_parameters_follow_the_labels_of_K11():
-    squared = squared_distances()
-    K11 = pd.DataFrame([[1.0, 0.2], [0.2, 2.0]], index=["e", "c"], columns=["e", "c"])
-    with pytest.raises(ValueError, match=r"'K11' argument .* unknown 'e'"):
-        WishartKernelMixture(kernels_with_a_width(squared), K11, concentration=1.0)
-    K11.index = K11.columns = pd.Index([4, 2])
-    options = {"concentration": 1.0, "collapsed": True}
-    model = WishartKernelMixture(kernels_with_a_width(squared), K11, **options)
-    order = [4, 2, 0, 1, 3]
-    assert list(model.coords["object"]) == order
-    moved = kernels_with_a_width(squared[np.ix_(order, order)])
-    same = WishartKernelMixture(moved, K11.to_numpy(), **options)
-    point = {"width_log__": np.log(0.7), "alpha_simplex__": np.array([0.3])}
-    ours, theirs = (m.compile_logp(mode=MODE)(point) for m in (model, same))
-    np.testing.assert_allclose(ours, theirs, rtol=1e-12)
 
 
 def test_weights_with_names_go_by_them():

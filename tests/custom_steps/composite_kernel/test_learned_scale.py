@@ -133,20 +133,6 @@ def test_six_objects_have_the_posterior_of_brute_force(make, options, monkeypatc
     assert np.std(log_rate) == pytest.approx(sd, rel=0.15)
 
 
-def test_each_output_that_shares_nothing_has_its_own():
-    rng = np.random.default_rng(0)
-    kernels, targets = kz.kernels.as_stack(rng.normal(size=(2, 8, 3))), rng.normal(size=(8, 2))
-    model = kz.CompositeKernelRegression(
-        kernels, targets, shared="none", varsigma=kz.LearnedScale()
-    )
-    assert model["varsigma"].eval().shape == (2,)
-    options = {"draws": 20, "tune": 20, "chains": 1, "progressbar": False, "random_seed": 1}
-    result = kz.fit(model, "gibbs", **options)
-    drawn = result["posterior"]["varsigma"]
-    assert drawn.dims == ("chain", "draw", "output")
-    assert abs(drawn[0, :, 0] - drawn[0, :, 1]).max() > 0
-
-
 def test_engines_and_refusals():
     model = kz.CompositeKernelRegression.example()
     stack, targets = model["K"].get_value(), model.target_values

@@ -15,7 +15,7 @@ from kernelzoo.models.kernels import as_stack
 from kernelzoo.numerics.kernel_products import Design
 
 N, P, S = 4, 2, 3
-SHARED = ("weights", "all", "none")
+SHARED = ("weights", "all")
 PRIORS = {"sigma": 1.5, "varsigma": 0.7, "rho": 2.0, "varrho": 1.3}
 DIRICHLET = DirichletWeights(2.0, 1.5)
 # More objects than functions, and fewer.
@@ -62,7 +62,7 @@ def joint_test(shared, stack=TALL, rule=DIRICHLET, replicates=1_000, **settings)
     for i, t in enumerate(targets):
         before = {name: prior[name][i] for name in names}
         model["targets"].set_value(t)
-        step._likelihoods = steps._likelihoods(model)
+        step._likelihood = steps._likelihood(model)
         swept, _ = step.sweep(before, rng)
         after = {name: swept[name] for name in names}
         differences.append(functionals(after, t, stack) - functionals(before, t, stack))
@@ -126,17 +126,12 @@ def test_evidence_is_that_of_all_outputs(stack, gamma):
     np.testing.assert_allclose(np.diff(found), np.diff(expected), rtol=1e-8)
 
 
-@pytest.mark.parametrize("shared", ["weights", "none"])
-def test_regression_weights_are_drawn_given_the_noise_of_their_output(shared):
+def test_regression_weights_are_drawn_given_the_noise_of_their_output():
     """The first output has no noise and is met, the second has nothing but noise."""
     targets = 5 + np.random.default_rng(1).normal(size=(N, P))
-    model = CompositeKernelRegression(as_stack(WIDE), targets, shared=shared)
+    model = CompositeKernelRegression(as_stack(WIDE), targets)
     step = CompositeKernelGibbs(["alpha"], model=model)
-    of = {"phi": (7,), "beta": (S,)}
-    values = {
-        name: np.full(((P,) if shared == "none" else ()) + shape, 1 / shape[0])
-        for name, shape in of.items()
-    }
+    values = {"phi": np.full(7, 1 / 7), "beta": np.full(S, 1 / S)}
     values |= {"gamma": np.array([1e12, 1e-12]), "alpha": np.zeros((P, 7))}
     swept, _ = step.sweep(values, np.random.default_rng(2))
     f = WIDE.mean(axis=0) @ swept["alpha"][:, 1:].T + swept["alpha"][:, 0]
@@ -155,4 +150,4 @@ def test_values_that_outputs_do_not_share_have_their_axis():
         assert {name: v.shape for name, v in after.items()} == {
             name: np.shape(v) for name, v in before.items()
         }
-        assert stats["evaluations"] >= (6 if shared == "none" else 3)
+        assert stats["evaluations"] >= 3

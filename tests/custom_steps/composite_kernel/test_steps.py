@@ -35,7 +35,7 @@ def regression():
 
 def test_collapsed_moves_have_nothing_to_tune(model):
     step = CompositeKernelGibbs(model=model)
-    assert step.tuning == [(None, None)]
+    assert step.tuning == (None, None)
 
 
 def test_alpha_integrated_out_leaves_the_other_draws_as_they_are(regression):

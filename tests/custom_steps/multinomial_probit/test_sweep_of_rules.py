@@ -66,7 +66,7 @@ def prior_draw(composition, rng):
     if isinstance(rule, Binary):
         beta = np.zeros(2, int)
         while not beta.any():
-            beta = (rng.random(2) < rule.probabilities(2)).astype(int)
+            beta = (rng.random(2) < rule.each(2)).astype(int)
             if rule.empty:
                 break
         values["beta"] = beta

@@ -13,7 +13,7 @@ from xarray import DataTree
 import kernelzoo as kz
 from family import assert_z
 
-SHARED = ("weights", "all", "none")
+SHARED = ("weights", "all")
 NAMES = ["a", "b", "c"]
 QUIET = {"random_seed": 1, "progressbar": False}
 VB = kz.VB(tolerance=1e-10, remaining=1e-6)
@@ -60,25 +60,6 @@ def test_one_output_gives_the_draws_of_the_model_without_the_dim(shared, engine,
     for name, draws in one["posterior"].data_vars.items():
         same = column["posterior"][name].isel(output=0, missing_dims="ignore")
         np.testing.assert_allclose(same, draws, rtol=1e-6, err_msg=name)
-
-
-def test_outputs_that_share_nothing_are_separate_fits(vb_results):
-    joint, bound = vb_results["none"], 0.0
-    for name in NAMES:
-        separate = kz.fit(regression(TARGETS[name]), VB, draws=1, **QUIET)
-        q = separate["variational"].to_dataset()
-        for variable in (
-            "alpha_mean",
-            "alpha_sd",
-            "phi_rate",
-            "gamma_rate",
-            "beta_mean",
-            "beta_sd",
-        ):
-            own = joint["variational"][variable].sel(output=name)
-            np.testing.assert_allclose(own, q[variable], rtol=1e-10)
-        bound += float(separate["trajectory"]["elbo"].max())
-    np.testing.assert_allclose(float(joint["trajectory"]["elbo"].max()), bound, rtol=1e-8)
 
 
 @pytest.mark.parametrize("shared", SHARED)
@@ -140,14 +121,13 @@ def test_predictions_are_averages_over_draws(shared):
     model, rng = regression(shared=shared), np.random.default_rng(4)
     new = rng.normal(size=(2, 5, 14))
     alpha = rng.normal(size=(6, 3, 15))
-    beta = rng.dirichlet([1, 2], size=(6, 3) if shared == "none" else 6)
+    beta = rng.dirichlet([1, 2], size=6)
     gamma = rng.gamma(2.0, size=6 if shared == "all" else (6, 3))
     result = made_up_result(model, alpha, beta, gamma)
     y = np.empty((6, 5, 3))
     for d in range(6):
         for o in range(3):
-            weights = beta[d, o] if shared == "none" else beta[d]
-            y[d, :, o] = np.tensordot(weights, new, axes=1) @ alpha[d, o, 1:] + alpha[d, o, 0]
+            y[d, :, o] = np.tensordot(beta[d], new, axes=1) @ alpha[d, o, 1:] + alpha[d, o, 0]
     noise = np.broadcast_to((1 / gamma).mean(0), 3)
     predictions = kz.predict(model, result, new, keep_draws=True, progressbar=False)
     np.testing.assert_allclose(predictions["mean"], y.mean(0))
@@ -160,7 +140,7 @@ def test_predictions_are_averages_over_draws(shared):
 @pytest.mark.parametrize("shared", SHARED)
 def test_new_targets_have_the_noise_of_their_output(shared):
     model, n = regression(shared=shared), 4_000
-    beta = np.tile([0.5, 0.5], (n, 3, 1) if shared == "none" else (n, 1))
+    beta = np.tile([0.5, 0.5], (n, 1))
     gamma = np.full(n, 4.0) if shared == "all" else np.tile([100.0, 4.0, 1.0], (n, 1))
     result = made_up_result(model, np.zeros((n, 3, 15)), beta, gamma)
     new = np.zeros((2, 1, 14))

@@ -138,12 +138,6 @@ CASES = {
             "varrho": 0.4,
         },
     ),
-    "two outputs that share nothing": (
-        CompositeKernelRegression,
-        2,
-        12,
-        {"outputs": 2, "shared": "none", "gram": False, "rho": 3.0, "sigma": 2.0},
-    ),
     "outputs, selection": (
         CompositeKernelRegression,
         2,

@@ -80,8 +80,6 @@ def test_what_needs_memory_says_so():
     regression, classification = kz.CompositeKernelRegression, kz.CompositeKernelClassification
     with pytest.raises(ValueError, match=r"'collapsed'.*False for kernels in a Dask array"):
         regression(stack, Y, collapsed=True)
-    with pytest.raises(ValueError, match=r"'shared'.*'weights' or 'all' for kernels in a Dask"):
-        regression(stack, OUTPUTS, shared="none")
     model = classification(stack, LABELS)
     reasons = kz.engines(model).frame["reason"]
     assert "in memory" in reasons["Gibbs"]

@@ -2,10 +2,7 @@
 
 import arviz as az
 import numpy as np
-import pymc as pm
-import pytensor.tensor as pt
 import pytest
-import xarray as xr
 from scipy import stats
 
 import kernelzoo as kz
@@ -154,46 +151,3 @@ def test_rounding_does_not_decide_whether_em_has_a_limit():
         assert run.attrs["converged"] == "no fixed point"
         with pytest.raises(ValueError, match="no fixed point"):
             kz.fit(model, kz.EM(max_iterations="limit"), progressbar=False)
-
-
-@pytest.mark.slow
-def test_nuts_learns_a_kernel_width_and_weights():
-    """Against the same two-dimensional density on a grid."""
-    x = np.random.default_rng(0).normal(size=(5, 2))
-    squared = ((x[:, None] - x[None]) ** 2).sum(-1)
-
-    def kernels():
-        width = pm.LogNormal("width", 0.0, 0.5)
-        return pt.stack([pt.exp(-squared / width), pt.as_tensor(np.eye(len(x)))])
-
-    K11 = kz.WishartKernelMixture.example().K11_values
-    model = kz.WishartKernelMixture(
-        kernels, K11, concentration=1.5, collapsed=True, rho=10.5, eta=9.5
-    )
-    run = kz.fit(model, "nuts", chains=2, cores=1, draws=1500, tune=500, random_seed=1,
-                 progressbar=False)  # fmt: skip
-    density = model.compile_logp()
-    log_width, logit = np.linspace(-2.5, 2.5, 61), np.linspace(-5.0, 5.0, 73)
-    point = {"width_log__": 0.0, "alpha_simplex__": np.zeros(1)}
-    log_p = np.array(
-        [
-            [density(point | {"width_log__": u, "alpha_simplex__": np.array([v])}) for v in logit]
-            for u in log_width
-        ]
-    )
-    mass = np.exp(log_p - log_p.max())
-    mass /= mass.sum()
-    assert max(mass[0].max(), mass[-1].max(), mass[:, 0].max(), mass[:, -1].max()) < 1e-6
-    # PyMC's coordinate of a pair is half its log-ratio.
-    weight = 1 / (1 + np.exp(-2 * logit))
-    exact = {
-        "log_width": mass.sum(1) @ log_width,
-        "alpha": mass.sum(0) @ weight,
-        "product": log_width @ mass @ weight,
-    }
-    posterior = run["posterior"].to_dataset()
-    first = posterior["alpha"].isel(kernel=0, drop=True)
-    draws = xr.Dataset({"log_width": np.log(posterior["width"]), "alpha": first})
-    draws["product"] = draws["log_width"] * draws["alpha"]
-    mcse = az.mcse(draws)
-    assert_z([(draws[n].mean() - exact[n]) / mcse[n] for n in exact])

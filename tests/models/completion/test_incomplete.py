@@ -185,7 +185,11 @@ def bad_inputs():
         "zeros": (given(two=np.zeros((N, N))), None, r'kernels\["two"\].* other than 0'),
         "object in none": (complete, nowhere, "1 in none: 2"),
         "all alone": (np.stack([np.eye(N)] * 5), single, "two visible objects"),
-        "mask against NaN": (given(), ~VISIBLE | VISIBLE, r"NaN in 'one' at \(0, 3\)"),
+        "mask against NaN": (
+            given(),
+            ~VISIBLE | VISIBLE,
+            r'kernels\["one"\].* finite.* \(0, 3\), 0, 3',
+        ),
         "mask transposed": (complete, VISIBLE.T, "looks transposed"),
         "mask of numbers": (complete, VISIBLE * 2.0, r"true or false.* Got 2\.0"),
         "mask of others": (complete, unknown, "labelled as the objects"),

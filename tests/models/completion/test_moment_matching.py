@@ -127,8 +127,8 @@ def test_defaults():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"eta": 2.9}, "'eta' argument .* a finite number above n - 1 = 3. Got 2.9"),
-        ({"eta": [5.0, 5.0]}, "'eta' argument .* one number, or 3"),
+        ({"eta": 2.9}, "'eta' argument .* a finite number above n - 1 = 3, .* Got 2.9"),
+        ({"eta": [5.0, 5.0]}, "'eta' argument .* one number or one per kernel"),
         ({"alpha": [0.5, -0.1, 0.6]}, "'alpha' argument .* 3 finite non-negative numbers"),
         ({"alpha": [0.0, 0.0, 0.0]}, "'alpha' argument .* not all zero"),
         ({"alpha": [0.5, 0.5]}, "'alpha' argument .* one per kernel"),

