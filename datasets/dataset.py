@@ -3,6 +3,7 @@
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from html import escape
 from importlib.resources import files
 from typing import Any
 
@@ -70,6 +71,13 @@ class Split:
     y_train: NDArray
     y_test: NDArray
 
+    def __repr__(self) -> str:
+        return f"Split({len(self.y_train)} training objects, {len(self.y_test)} test objects)"
+
+    def _repr_html_(self) -> str:
+        parts = {"training": self.y_train, "test": self.y_test}
+        return f"<p>{self!r}</p>{_counts(parts)}"
+
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
@@ -108,6 +116,10 @@ class Dataset:
     def __repr__(self) -> str:
         shapes = {view: table.shape for view, table in self.views.items()}
         return f"Dataset({self.name!r}, X {shapes.get(self.name, shapes)})"
+
+    def _repr_html_(self) -> str:
+        counts = "" if self.y is None else _counts({"objects": self.y})
+        return f"<p>{escape(repr(self))}: {escape(self.card.description)}</p>{counts}"
 
     @property
     def views(self) -> dict[str, pd.DataFrame]:
@@ -231,6 +243,12 @@ class Dataset:
         if not isinstance(self.X, dict):
             X_train, X_test = X_train[self.name], X_test[self.name]
         return Split(X_train, X_test, y[train], y[test])
+
+
+def _counts(labels: Mapping[str, NDArray]) -> str:
+    """HTML table of the number of objects (part, class)."""
+    counts = {part: pd.Series(y).value_counts() for part, y in labels.items()}
+    return pd.DataFrame(counts).fillna(0).astype(int).T.to_html()
 
 
 def _divide_similarities(

@@ -18,6 +18,7 @@ from itertools import chain, count
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
@@ -97,6 +98,11 @@ class Kernels:
 
     def __repr__(self) -> str:
         return " | ".join(map(repr, self.members))
+
+    def _repr_html_(self) -> str:
+        rows = [(each.name_on(each.space), each.space or "", repr(each)) for each in self.members]
+        columns = ["kernel", "feature space", "specification"]
+        return pd.DataFrame(rows, columns=columns).to_html(index=False)
 
     def named(self, name: str) -> "Kernels":
         """Return this kernel under another name; raise a ValueError for several kernels."""

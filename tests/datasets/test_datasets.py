@@ -1,5 +1,6 @@
 """The catalogue as a user sees it: names, contents, splits, errors."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -79,6 +80,21 @@ def test_every_packaged_set_is_complete(name):
     assert data.card.source == row.source
     assert data.card.licence == row.licence
     assert name in repr(data)
+
+
+def test_jupyter_shows_how_many_objects_each_class_has():
+    def cells(shown):
+        return re.findall(r"<td>(.*?)</td>", shown._repr_html_())
+
+    data = datasets.load("iris")
+    assert cells(data) == ["50"] * 3
+    split = data.split(test_size=0.2, seed=1)
+    assert repr(split) == "Split(120 training objects, 30 test objects)"
+    assert cells(split) == ["40"] * 3 + ["10"] * 3
+    kernels = kernelzoo.gaussian(0.5).on("rna").named("genes") | kernelzoo.linear()
+    first, second = cells(kernels)[:3], cells(kernels)[3:]
+    assert first == ["genes", "rna", "gaussian(gamma=0.5).on('rna').named('genes')"]
+    assert second[0] == second[2].removesuffix("()") == "linear"
 
 
 @pytest.mark.parametrize("name", ["crabs", "ionosphere", "sonar", "glass"])
