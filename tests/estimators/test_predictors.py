@@ -581,6 +581,33 @@ def test_ranks_replace_heavy_tailed_features_if_they_predict_better(heavy, monke
     np.testing.assert_array_equal(fitted.predict_proba(X + 1), ranked.predict_proba(X + 1))
 
 
+def test_ranks_that_predict_worse_are_not_used():
+    """A straight boundary is none between ranks."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_t(2, size=(60, 2))
+    y = (X[:, 0] - 3 * X[:, 1] + 0.2 * rng.normal(size=60) > 0).astype(int)
+    few = {"kernels": kz.linear(), "combination": "fixed", "draws": 50, "random_state": 1}
+    fitted = KernelProbitClassifier(**few).fit(X, y)
+    scores = fitted.selection_.mean("obs").max(("weights", "scale"))
+    assert scores["features"].values.tolist() == ["given", "given, rank"]
+    assert scores[1] < scores[0]
+    assert fitted.standardize_ == "scale"
+    scaled = KernelProbitClassifier(**few, standardize="scale").fit(X, y)
+    np.testing.assert_array_equal(fitted.predict_proba(X + 1), scaled.predict_proba(X + 1))
+
+
+def test_results_without_a_saved_choice_make_it_again(data):
+    """Results of earlier versions have no group "selection"."""
+    X, y = data.train.X, data.train.y
+    fitted = KernelProbitClassifier(**FEW, combination="fixed").fit(X, y)
+    old = fitted.result_.filter(lambda group: group.name != "selection")
+    assert "selection" in fitted.result_.children
+    assert "selection" not in old.children
+    again = KernelProbitClassifier.from_result(old, X, y, **fitted.get_params())
+    assert again.model_.upsilon == fitted.model_.upsilon
+    np.testing.assert_array_equal(answers(again, data.new.X), answers(fitted, data.new.X))
+
+
 @pytest.mark.parametrize("winner", ["gaussian", "inverse_multiquadric"])
 def test_default_kernels_are_those_that_predict_better(winner, monkeypatch):
     """A straight boundary with noise, and a small ring among objects with long tails."""
