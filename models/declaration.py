@@ -5,8 +5,8 @@ from collections.abc import Callable, Collection, Mapping
 from contextvars import ContextVar
 from copy import deepcopy
 from dataclasses import dataclass
-from inspect import signature
-from typing import Any, Self, SupportsIndex, override
+from inspect import Signature, signature
+from typing import Any, ClassVar, Self, SupportsIndex, override
 
 import cloudpickle
 import numpy as np
@@ -57,9 +57,16 @@ class Declaration(pm.Model):
         Dask array.
     """
 
+    __signature__: ClassVar[Signature]
     large: frozenset[str] = frozenset()
     streamed: tuple[str, ...] = ()
     kernel_source: KernelSource = IN_MEMORY
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Show the constructor's arguments to `help` and editors: PyMC's metaclass hides them."""
+        super().__init_subclass__(**kwargs)
+        constructor = signature(cls.__init__)
+        cls.__signature__ = constructor.replace(parameters=[*constructor.parameters.values()][1:])
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Store the constructor's arguments for pickling."""

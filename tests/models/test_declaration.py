@@ -1,6 +1,7 @@
 """What the seven declarations have in common."""
 
 import copy
+import inspect
 import pickle
 import warnings
 
@@ -18,6 +19,15 @@ import kernelzoo as kz
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 MODELS = {model.__name__: model for model in kz.MODELS}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_editors_see_the_arguments_of_a_model(name):
+    """PyMC's metaclass hides them."""
+    seen = inspect.signature(MODELS[name])
+    own = inspect.signature(MODELS[name].__init__)
+    assert [*seen.parameters.values()] == [*own.parameters.values()][1:]
+    assert not any(each.kind is each.VAR_KEYWORD for each in seen.parameters.values())
 
 
 @pytest.mark.parametrize("name", MODELS)
