@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from . import cold, engines, gpu, growing, held_out, letters, mixing
+from . import cold, engines, gpu, growing, held_out, held_out_targets, letters, mixing
 from .record import document
 
 #: By name; each yields Markdown: tables, and lines between them.
@@ -17,6 +17,7 @@ BENCHMARKS: dict[str, Callable[[], Iterator[str]]] = {
     "gpu": gpu.run,
     "growing": growing.run,
     "heldout": held_out.run,
+    "heldout-targets": held_out_targets.run,
     "letters": letters.run,
     "mixing": mixing.run,
 }
