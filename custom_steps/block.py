@@ -317,16 +317,29 @@ class GibbsBlock(BlockedStep):
 
     def step(self, point: PointType) -> tuple[PointType, StatsType]:
         """Return a moved point; the given point and its arrays are not modified."""
-        values, stats = self.sweep(self._input_map.constrain(point), self.rng)
         owned = self._output_map.value_names.keys()
+        named = f"{type(self).__name__} of {', '.join(map(repr, owned))}"
+        try:
+            values, stats = self.sweep(self._input_map.constrain(point), self.rng)
+        except Exception as error:
+            error.add_note(f"In the sweep of {named}.")
+            raise
         if not isinstance(values, Mapping) or owned - values.keys():
             got = list(values) if isinstance(values, Mapping) else repr(values)
             raise ValueError(
                 f"The sweep of {type(self).__name__} must return (values, stats), with a new value "
                 f"of each variable of the step: {', '.join(map(repr, owned))}. Got values of {got}."
             )
+        with np.errstate(invalid="ignore"):
+            moved = self._output_map.unconstrain(values)
+        for name, value in zip(owned, moved.values(), strict=True):
+            if np.isnan(value).any():
+                raise ValueError(
+                    f"The sweep of {named} must return values in the support of their variables. "
+                    f"That of {name!r} is NaN, or outside of it."
+                )
         # Updating a copy keeps the order of the keys, on which the sampler relies.
-        return {**point, **self._output_map.unconstrain(values)}, [stats]
+        return {**point, **moved}, [stats]
 
     def setup_chain(self, rng: RandomGenerator, tune: int, draws: int) -> None:
         """Start a chain with its own generator and without tuning of a previous chain."""

@@ -40,6 +40,8 @@ def why_not_left_out(model: Any) -> str | None:
     """Why objects cannot be left out of a model; None when they can."""
     if not hasattr(model, "redeclared") or not {"obs", "basis"} <= set(model.coords):
         return f"not available for {type(model).__name__}"
+    if "class" not in model.coords and "targets" not in model.named_vars:
+        return f"{type(model).__name__} has neither classes nor data named 'targets'"
     source = source_of(model)
     if not source.in_memory or isinstance(source, CompletedRows):
         return "not available for kernels in a Dask array or completed kernels"

@@ -5,7 +5,7 @@
 
 import json
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from inspect import signature
 
@@ -14,7 +14,7 @@ import numpy as np
 import pymc as pm
 import pytest
 from scipy import stats
-from xarray import DataTree
+from xarray import Dataset, DataTree
 
 import kernelzoo as kz
 from family import assert_mean, assert_z
@@ -171,6 +171,62 @@ def test_a_step_must_return_its_variables(paper):
         step.sweep = lambda values, rng, wrong=wrong: wrong
         with pytest.raises(ValueError, match="The sweep of NormalGibbs must return"):
             step.step(paper.initial_point())
+
+
+@pytest.mark.parametrize("wrong", [{"mu": np.nan, "tau": 1.0}, {"mu": 0.0, "tau": -1.0}])
+def test_a_step_must_stay_in_the_support(paper, wrong):
+    """Bug: a chain of NaN had converged."""
+    step = PAPERS[type(paper)].gibbs.function(paper, None)[0]
+    step.sweep = lambda values, rng: (wrong, {})
+    with pytest.raises(ValueError, match="NormalGibbs of 'mu', 'tau' must return values in the su"):
+        step.step(paper.initial_point())
+
+
+def test_errors_in_a_sweep_name_the_step(paper):
+    step = PAPERS[type(paper)].gibbs.function(paper, None)[0]
+    step.sweep = lambda values, rng: np.linalg.cholesky(-np.eye(2))
+    with pytest.raises(np.linalg.LinAlgError) as error:
+        step.step(paper.initial_point())
+    assert error.value.__notes__ == ["In the sweep of NormalGibbs of 'mu', 'tau'."]
+
+
+def test_a_bound_must_be_one(paper):
+    """Bugs: a bound that fell by 100 nats had converged, as one that was NaN and a short log q."""
+
+    class Bounded(type(paper)):
+        pass
+
+    fitted = PAPERS[type(paper)].vb.function
+
+    def with_changes(**changes):
+        add_paper(Paper(Bounded, vb=Algorithm(lambda *args: replace(fitted(*args), **changes))))
+        return kz.fit(Bounded(X), "vb", **OPTIONS)
+
+    fell = with_changes(elbo=[np.array([-100.0, 0.0, -1.0])]).attrs
+    assert fell["converged"] == "no"
+    assert "ends 1 below its maximum" in fell["note"]
+    assert with_changes(elbo=[np.array([-1.0, 0.0, -1e-9])]).attrs["converged"] == "yes"
+    with pytest.raises(ValueError, match="bound of VB on Bounded is NaN from iteration 1 on"):
+        with_changes(elbo=[np.array([0.0, np.nan])])
+    with pytest.raises(ValueError, match=r"'sample' must return 1000 log densities.*\(5,\)"):
+        with_changes(sample=lambda draws, rng: (sized(draws), np.zeros(5)))
+
+
+def test_what_a_subclass_identifies_replaces_its_parent_s(paper):
+    """Bug: the function of the first class of a name answered for all."""
+    parent = kz.fit(paper, "exact", **OPTIONS)
+    for number in (1.0, 2.0):
+
+        class Renewed(type(paper)):
+            """Defined again, as in a notebook."""
+
+        mean = {"m": ((), number)}
+        add_paper(Paper(Renewed, identified=lambda result, variant, mean=mean: Dataset(mean)))
+        model = Renewed(X)
+        result = kz.fit(model, "exact", **OPTIONS)
+        for of in (None, model):
+            assert identified(result, of)["m"] == number
+            assert list(identified(parent, of and paper).data_vars) == ["standardised"]
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,8 @@ from .result import Converged, constant_variable
 from .streams import rhat_of_moments
 
 RHAT_BOUND = 1.01
+# Largest fall of a bound by rounding, relative to it.
+FALL = 1e-6
 # Least effective number of draws, and largest share of diverging draws.
 LEAST_ESS, DIVERGING = 100, 1e-3
 # Least number of particles per chain, and least acceptance of their last moves.
@@ -152,9 +154,17 @@ def warn_of_poor_approximation(engine: str, k_hat: float, samplers: Sequence[str
 
 
 def convergence_of_ascent(
-    tree: DataTree, model: pm.Model, k_hat: float, converged: bool
+    tree: DataTree, model: pm.Model, k_hat: float, converged: bool, bound: np.ndarray
 ) -> Converged:
-    """Apply the rule of coordinate ascent."""
+    """Apply the rule of coordinate ascent, whose `bound` (iteration,) never falls."""
+    if np.isnan(bound).any():
+        raise ValueError(
+            f"The bound of VB on {type(model).__name__} is NaN from iteration "
+            f"{int(np.isnan(bound).argmax())} on."
+        )
+    fall = bound.max() - bound[-1] if bound.size else 0.0
+    if fall > FALL * (1 + abs(bound.max())):
+        return _no(tree, f"The bound ends {fall:.2g} below its maximum, which ascent cannot do.")
     if converged and is_unreliable(k_hat) and (stuck := constant_variable(tree, model)):
         return _no(tree, f"All draws of {stuck} are the same, at a Pareto k-hat of {k_hat:.2g}.")
     return "yes" if converged else "no"

@@ -144,6 +144,7 @@ def fit(
     >>> gibbs = kz.fit(model, "gibbs", chains=4, random_seed=1)
     """
     check_arguments(fit, locals())
+    _check_lengths(model)
     engine = applicable(model, engine, "fit")
     seed = integer_seed(random_seed, "random_seed", "fit")
     known = variables_drawn(model)
@@ -181,6 +182,20 @@ def fit(
         samplers = [each.name for each in engines_for(model) if each.kind in ("exact", "mcmc")]
         warn_of_poor_approximation(engine.name, k_hat, samplers)
     return result
+
+
+def _check_lengths(model: pm.Model) -> None:
+    """Raise ValueError if `pm.set_data` has set data of different lengths along one dim."""
+    known: dict[Any, tuple[str, int]] = {}
+    for data in model.data_vars:
+        dims = model.named_vars_to_dims.get(data.name, ())
+        for dim, length in zip(dims, data.get_value(borrow=True).shape, strict=True):
+            first, other = known.setdefault(dim, (str(data.name), length))
+            if other != length and dim is not None:
+                raise ValueError(
+                    f"The data {first!r} have length {other} along {dim!r}, and {data.name!r} have "
+                    f"length {length}. Set both by pm.set_data."
+                )
 
 
 def _check_sampler_options(options: Mapping[str, Any], engine: Engine, model: pm.Model) -> None:

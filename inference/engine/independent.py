@@ -118,6 +118,9 @@ def _parts(
                 rule = f"must return {size} draws of {name!r}, without NaN, along the first axis"
                 got = "NaN" if np.isnan(given).any() else f"shape {given.shape}"
                 raise ValueError(f"'sample' {rule}. Got {got}.")
+        if log_q is not None and np.shape(log_q) != (size,):
+            got = f"shape {np.shape(log_q)}"
+            raise ValueError(f"'sample' must return {size} log densities of its draws. Got {got}.")
         for first in range(0, size, PART):
             part = slice(first, first + PART)
             values = {name: array[part] for name, array in draws.items()}

@@ -13,7 +13,7 @@ from typing import Any
 import pymc as pm
 from xarray import Dataset, DataTree
 
-from ...models.declaration import Declaration, family
+from ...models.declaration import Declaration
 from ...user_warnings import numpy_warnings
 from ...validation import argument_error
 from .result import ExactOutput, PointOutput, VariationalOutput
@@ -195,12 +195,15 @@ def identified(result: DataTree, model: pm.Model | None = None) -> Dataset:
         return Dataset()
     posterior = result["posterior"].to_dataset()
     if model is None:
-        name, variant = result.attrs.get("family", ""), result.attrs.get("variant", "")
+        names = [result.attrs.get(name) for name in ("model", "family")]
+        # A class that was defined again, as in a notebook, comes later.
+        known = [paper for paper in reversed(PAPERS.values()) if paper.identified is not None]
+        named = (paper for name in names for paper in known if paper.model.__name__ == name)
+        paper, variant = next(named, None), result.attrs.get("variant", "")
     else:
-        name, variant = family(model), getattr(model, "variant", "")
-    for paper in PAPERS.values():
-        if paper.model.__name__ != name or paper.identified is None:
-            continue
-        if set(paper.identified_reads) <= set(posterior.data_vars):
-            return paper.identified(result, variant)
+        paper, variant = paper_with("identified", model), getattr(model, "variant", "")
+    if paper is None or paper.identified is None:
+        return posterior
+    if set(paper.identified_reads) <= set(posterior.data_vars):
+        return paper.identified(result, variant)
     return posterior

@@ -280,7 +280,8 @@ class VB(PaperEngine[VariationalOutput]):
         with_group(tree, "trajectory", trajectory("elbo", output.elbo, output.best))
         tree.attrs["lp_measure"] = "constrained"
         tree.attrs["pareto_k"] = k_hat = pareto_k(tree)
-        tree.attrs["converged"] = convergence_of_ascent(tree, model, k_hat, output.converged)
+        bound = np.asarray(output.elbo[output.best])
+        tree.attrs["converged"] = convergence_of_ascent(tree, model, k_hat, output.converged, bound)
         return tree
 
 

@@ -18,7 +18,10 @@ type Array = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Weights:
-    """Q(beta), and Q(rho) of the concentrations (varphi in the composite-kernel models).
+    """Q(beta), and Q(rho) of the concentrations: Damoulas & Girolami (2009), appendix B.4.
+
+    In the composite-kernel models the concentrations are varphi, and the factors those of section
+    4.1 of Girolami & Rogers (2005).
 
     `mean` and `second` are E[beta] (S,) and E[beta beta'] (S, S) of all matrices: with `constant`,
     the last one always has weight 1, beside a selection. `gain` is E[log prior] plus the entropies.

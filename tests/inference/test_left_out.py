@@ -5,11 +5,13 @@ import signal
 
 import arviz as az
 import numpy as np
+import pymc as pm
 import pytest
 from scipy.stats import norm
 
 import kernelzoo as kz
 from kernelzoo.inference.left_out import splits
+from kernelzoo.models import Declaration
 
 QUIET = {"progressbar": False}
 SHORT = {"draws": 60, "tune": 30, "chains": 2, "cores": 1}
@@ -104,6 +106,21 @@ def test_other_models_are_refused():
     for other in (kz.WishartCompletion.example(), kz.MutualKernelCompletion.example()):
         with pytest.raises(ValueError, match="does not apply to this model"):
             kz.scores.loo_kfold(other, **QUIET)
+
+
+def test_models_without_classes_or_targets_are_refused():
+    """Bug: a KeyError 'targets'."""
+
+    class OwnModel(Declaration):
+        def __init__(self, kernels):
+            super().__init__({dim: range(len(kernels)) for dim in ("obs", "basis")})
+            with self:
+                K = pm.Data("K", kernels, dims=("obs", "basis"))
+                pm.Normal("y", K.sum(axis=1) * pm.Normal("w"), observed=np.zeros(len(kernels)))
+            self.seal()
+
+    with pytest.raises(ValueError, match="OwnModel has neither classes nor data named 'targets'"):
+        kz.scores.loo_kfold(OwnModel(np.eye(6)), **QUIET)
 
 
 def test_one_ctrl_c_ends_all_folds(monkeypatch):
