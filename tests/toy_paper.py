@@ -96,6 +96,7 @@ def variational(model, run, *, tolerance: Positive = 1e-10, first_rate: Positive
             log_p = a * np.log(b) - special.gammaln(a) + 0.5 * np.log(k / (2 * np.pi))
             log_p += (a - 0.5) * (special.digamma(a + 0.5) - np.log(rate)) - q_tau.mean() * rate
             elbo.append(log_evidence(model) + log_p + q_mu.entropy() + q_tau.entropy())
+            # A bound that is NaN ends the loop, too: `fit` refuses it.
             converged = len(elbo) > 1 and not abs(elbo[-1] - elbo[-2]) >= tolerance
             bar.advance()
 
