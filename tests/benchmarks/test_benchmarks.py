@@ -47,6 +47,7 @@ def test_growing_numbers_of_objects(monkeypatch, in_this_process):
         assert float(cells[-2]) > 30
 
 
+@pytest.mark.slow
 def test_gradients_by_device(monkeypatch):
     monkeypatch.setattr(gpu, "OBJECTS", (20,))
     table = {name: cells for (name, *_), cells in rows("gpu").items()}

@@ -22,6 +22,8 @@ TRAIN, NEW = np.arange(TRAINED), np.arange(TRAINED, N)
 #: Objects that kernels lack: nested among the training objects, for "exact".
 MISSING = ([1, 5, 10], [12])
 Y = np.arange(N) % 2
+#: Of classifiers: nothing is left to the choice by prediction.
+KNOWN = {"upsilon": 1.0, "combination": "mean"}
 UNCERTAIN = {"engine": "exact", "draws": 4, "random_state": 2}
 
 
@@ -167,11 +169,13 @@ def test_a_new_object_does_not_depend_on_the_others(method):
 def test_cross_validation_completes_training_folds_alone(method):
     folds, X = KFold(2), kernels(([3, 12], [6]))
     completer = KernelCompleter(method=method, engine="em")
-    pipeline = make_pipeline(completer, KernelProbitClassifier("precomputed", random_state=1))
+    pipeline = make_pipeline(
+        completer, KernelProbitClassifier("precomputed", **KNOWN, random_state=1)
+    )
     found = cross_val_predict(pipeline, X, Y, cv=folds, method="predict_proba")
     for train, test in folds.split(X):
         fold = clone(completer)
-        classifier = KernelProbitClassifier("precomputed", random_state=1)
+        classifier = KernelProbitClassifier("precomputed", **KNOWN, random_state=1)
         classifier.fit(fold.fit_transform(X[np.ix_(train, train)]), Y[train])
         expected = classifier.predict_proba(fold.transform(X[np.ix_(test, train)]))
         np.testing.assert_allclose(found[test], expected)
@@ -187,7 +191,7 @@ def test_cross_validation_completes_training_folds_alone(method):
 def test_degrees_of_freedom_are_tuned():
     completer = KernelCompleter(draws=2, random_state=1)
     few = {"engine": kz.VB(tolerance=0.1, remaining=1.0), "draws": 20, "random_state": 1}
-    pipeline = make_pipeline(completer, KernelProbitClassifier("precomputed", **few))
+    pipeline = make_pipeline(completer, KernelProbitClassifier("precomputed", **KNOWN, **few))
     grid = [
         {"kernelcompleter__engine": ["exact"], "kernelcompleter__excess": [1.0, 30.0]},
         {"kernelcompleter__engine": ["em"], "kernelcompleter__lam": [0.1, 1.0]},
@@ -209,7 +213,9 @@ def test_saved_completers_answer_the_same():
 
 
 def test_a_grid_search_tunes_the_completion():
-    pipeline = make_pipeline(KernelCompleter(method="zero"), KernelProbitClassifier("precomputed"))
+    pipeline = make_pipeline(
+        KernelCompleter(method="zero"), KernelProbitClassifier("precomputed", **KNOWN)
+    )
     grid = {"kernelcompleter__method": ["zero", "mean"]}
     search = GridSearchCV(pipeline, grid, cv=2, error_score="raise").fit(kernels(), Y)
     assert set(search.best_params_) == set(grid)
