@@ -190,10 +190,12 @@ def integer_seed(seed: Seed, argument: str, owner: str) -> int:
 def check_name(name: str, names: Iterable[str], argument: str, owner: str) -> str:
     """Return `name`, or raise and suggest the nearest of `names` unless it is one of them."""
     known = list(names)
+    if not known:
+        raise ValueError(f"{owner} has no {argument}. Got {name!r}.")
     if name not in known:
         near = get_close_matches(str(name), known, n=1)
         hint = f" (the nearest is {near[0]!r})" if near else ""
-        rule = f"one of {', '.join(map(repr, known))}" if known else "none"
+        rule = f"one of {', '.join(map(repr, known))}"
         raise argument_error(argument, owner, rule, f"{name!r}{hint}")
     return name
 
@@ -310,8 +312,11 @@ def check_unmasked(values: object, argument: str, owner: str) -> None:
     masked = np.ma.getmaskarray(values) if np.ma.isMaskedArray(values) else np.zeros(1, dtype=bool)
     if masked.any():
         first = tuple(int(i) for i in np.argwhere(masked)[0])
-        got = f"{int(masked.sum())} masked, the first at position {first}"
-        rule = "without masked entries: leave out the masked objects"
+        hidden = np.ma.getdata(values)[masked]
+        # PyMC masks what is NaN.
+        word = "NaN" if hidden.dtype.kind == "f" and np.isnan(hidden).all() else "masked"
+        got = f"{int(masked.sum())} {word}, the first at position {first}"
+        rule = "without NaN or masked entries: leave out the objects that have them"
         raise argument_error(argument, owner, rule, got)
 
 

@@ -27,6 +27,7 @@ from kernelzoo.validation import (
     check_psd,
     check_real,
     check_square_symmetric,
+    check_unmasked,
 )
 
 
@@ -325,3 +326,11 @@ def test_settings_of_public_functions_are_checked_before_all_else(function, name
     with pytest.raises(ValueError, match=f"^The '{name}' argument of .* must be .* Got 'no'"):
         # `folds` is a generator.
         list(function(*first, **named, **{name: "no"}))
+
+
+def test_masked_nan_is_called_nan():
+    """PyMC masks NaN that `pm.set_data` sets."""
+    with pytest.raises(ValueError, match=r"without NaN .*Got 1 NaN, the first at position \(1,\)"):
+        check_unmasked(np.ma.masked_invalid([0.0, np.nan]), "x", "f")
+    with pytest.raises(ValueError, match="Got 1 masked"):
+        check_unmasked(np.ma.masked_greater([0.0, 2.0], 1), "x", "f")
