@@ -144,8 +144,8 @@ def fit(
     >>> gibbs = kz.fit(model, "gibbs", chains=4, random_seed=1)
     """
     check_arguments(fit, locals())
-    _check_lengths(model)
     engine = applicable(model, engine, "fit")
+    _check_lengths(model)
     seed = integer_seed(random_seed, "random_seed", "fit")
     known = variables_drawn(model)
     if var_names is not None:

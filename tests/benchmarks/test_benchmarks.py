@@ -139,7 +139,7 @@ def test_engines_on_a_small_problem(monkeypatch):
 
 def test_none_is_forgotten():
     assert BENCHMARKS.keys() == {
-        *("cold", "engines", "gpu", "growing", "heldout", "letters", "mixing"),
+        *("cold", "engines", "gpu", "growing", "heldout", "heldout-targets", "letters", "mixing"),
     }
 
 

@@ -91,8 +91,8 @@ def test_an_ascent_that_is_sure_of_a_selection_has_not_converged():
     for first, k_hat, expected in ((1, 1.8, "no"), (1, 0.3, "yes"), (0, 1.8, "yes")):
         draws[0, 0, 0] = first
         tree = az.from_dict({"posterior": {"beta": draws}})
-        assert convergence_of_ascent(tree, model, k_hat, True) == expected
-    assert convergence_of_ascent(tree, model, 0.0, False) == "no"
+        assert convergence_of_ascent(tree, model, k_hat, True, np.zeros(2)) == expected
+    assert convergence_of_ascent(tree, model, 0.0, False, np.zeros(2)) == "no"
 
 
 @pytest.mark.filterwarnings("error:invalid value")
