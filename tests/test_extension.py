@@ -11,6 +11,7 @@ from inspect import signature
 
 import arviz as az
 import numpy as np
+import pandas as pd
 import pymc as pm
 import pytest
 from scipy import stats
@@ -40,7 +41,7 @@ def registries():
     for registry, entries in zip(known, before, strict=True):
         registry.clear()
         registry.update(entries)
-    for name in ("toy_paper", "toy_rule"):
+    for name in ("toy_paper", "toy_rule", "toy_kernels"):
         sys.modules.pop(name, None)
 
 
@@ -163,6 +164,22 @@ def test_a_sweep_keeps_the_posterior(paper):
     for name in ("mu", "tau"):
         moved = [each[name] for each in swept]
         assert stats.ks_2samp(moved, drawn[name].values[4000:]).pvalue > 1e-3
+
+
+def test_a_sweep_keeps_the_prior(paper):
+    model, rng = type(paper)(X), np.random.default_rng(5)
+    step = PAPERS[type(model)].gibbs.function(model, None)[0]
+    m, k, a, b = model.prior
+    swept = []
+    for _ in range(10_000):
+        tau = rng.gamma(a, 1 / b)
+        mu = rng.normal(m, 1 / np.sqrt(k * tau))
+        pm.set_data({"data": rng.normal(mu, 1 / np.sqrt(tau), size=len(X))}, model=model)
+        step.posterior = model.posterior
+        swept.append(step.sweep({"mu": mu, "tau": tau}, rng)[0])
+    tau, mu = (np.array([each[name] for each in swept]) for name in ("tau", "mu"))
+    assert stats.kstest(tau, stats.gamma(a, scale=1 / b).cdf).pvalue > 1e-3
+    assert stats.kstest((mu - m) * np.sqrt(k * tau), stats.norm.cdf).pvalue > 1e-3
 
 
 def test_a_step_must_return_its_variables(paper):
@@ -289,6 +306,36 @@ def test_engines_on_a_new_paper_are_compared_on_what_it_identifies(results):
     variables = comparison.variables.loc["standardised"]
     assert variables.loc["gibbs", "z"] < variables.loc["gibbs", "z_bound"]
     assert abs(variables.loc["vb", "difference"]) < 0.2
+
+
+def test_a_new_model_on_kernels(registries):
+    ridge = import_module("toy_kernels").KernelRidge
+    rng = np.random.default_rng(7)
+    features = pd.DataFrame(rng.normal(size=(25, 2)), [f"P{i}" for i in range(25)])
+    y = pd.Series(np.sin(features[0]), features.index)
+    train, kernels = features[:20], kz.gaussian(0.5)
+    K, K_new = kernels(train), kernels(features[20:], train)
+    model = ridge(K, y[:20].sample(frac=1, random_state=1))
+    result = kz.fit(model, "exact", draws=4000, **OPTIONS)
+    found = kz.predict(model, result, K_new)
+    A, new = K[0].to_numpy(), K_new[0].to_numpy()
+    gain = new @ A.T @ np.linalg.inv(A @ A.T + 0.09 * np.eye(20))
+    sd = np.sqrt(np.diag(new @ new.T - gain @ A @ new.T) + 0.09)
+    assert (np.abs(found["mean"] - gain @ y[:20]) < 5 * sd / np.sqrt(4000)).all()
+    np.testing.assert_allclose(found["target_sd"], sd, rtol=0.1)
+    assert found["obs"].values.tolist() == list(features.index[20:])
+    laplace = kz.fit(model, "laplace", draws=50, **OPTIONS)
+    comparison = kz.compare_engines({"exact": result, "laplace": laplace})
+    assert comparison.reference == "exact"
+    assert {name.partition("[")[0] for name in comparison.variables.index.get_level_values(0)} == {
+        "w"
+    }
+    assert np.isfinite(kz.scores.loo_kfold(model, "exact", k=2, **OPTIONS).elpd)
+    with pytest.raises(ValueError, match="unknown 'Q'"):
+        ridge(K, y[:20].rename({"P3": "Q"}))
+    del result["posterior"]["w"]
+    with pytest.raises(ValueError, match="a result with draws of w"):
+        kz.predict(model, result, K_new)
 
 
 @dataclass(frozen=True)
