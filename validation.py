@@ -313,10 +313,11 @@ def check_unmasked(values: object, argument: str, owner: str) -> None:
     if masked.any():
         first = tuple(int(i) for i in np.argwhere(masked)[0])
         hidden = np.ma.getdata(values)[masked]
+        word, rule = "masked", "without masked entries: leave out the masked objects"
         # PyMC masks what is NaN.
-        word = "NaN" if hidden.dtype.kind == "f" and np.isnan(hidden).all() else "masked"
+        if hidden.dtype.kind == "f" and np.isnan(hidden).all():
+            word, rule = "NaN", "without NaN: leave out the objects that have it"
         got = f"{int(masked.sum())} {word}, the first at position {first}"
-        rule = "without NaN or masked entries: leave out the objects that have them"
         raise argument_error(argument, owner, rule, got)
 
 

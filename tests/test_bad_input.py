@@ -134,7 +134,7 @@ TABLE = {
     ),
     "masked labels": (
         lambda: probit(labels=np.ma.masked_array([0, 1, 2] * 3, [True] + [False] * 8)),
-        ("labels", "MultinomialProbit", "without NaN or masked entries", "1 masked, the first at"),
+        ("labels", "MultinomialProbit", "without masked entries", "1 masked, the first at"),
     ),
     "too few labels": (
         lambda: probit(labels=Y[:5]),
@@ -301,7 +301,7 @@ TABLE = {
     ),
     "a masked kernel": (
         lambda: probit({"a": np.ma.masked_array(GRAM, np.eye(N))}),
-        ('kernels["a"]', "MultinomialProbit", "without NaN or masked entries", "9 masked"),
+        ('kernels["a"]', "MultinomialProbit", "without masked entries", "9 masked"),
     ),
     "kernels of other sizes": (
         lambda: probit({"a": GRAM, "b": GRAM[:4, :4]}),

@@ -334,7 +334,7 @@ def test_settings_of_public_functions_are_checked_before_all_else(function, name
 
 def test_masked_nan_is_called_nan():
     """PyMC masks NaN that `pm.set_data` sets."""
-    with pytest.raises(ValueError, match=r"without NaN .*Got 1 NaN, the first at position \(1,\)"):
+    with pytest.raises(ValueError, match=r"without NaN: .*Got 1 NaN, the first at position \(1,\)"):
         check_unmasked(np.ma.masked_invalid([0.0, np.nan]), "x", "f")
     with pytest.raises(ValueError, match="Got 1 masked"):
         check_unmasked(np.ma.masked_greater([0.0, 2.0], 1), "x", "f")
