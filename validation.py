@@ -312,7 +312,7 @@ def check_unmasked(values: object, argument: str, owner: str) -> None:
     masked = np.ma.getmaskarray(values) if np.ma.isMaskedArray(values) else np.zeros(1, dtype=bool)
     if masked.any():
         first = tuple(int(i) for i in np.argwhere(masked)[0])
-        hidden = np.ma.getdata(values)[masked]
+        hidden = np.asarray(values)[masked]
         word, rule = "masked", "without masked entries: leave out the masked objects"
         # PyMC masks what is NaN.
         if hidden.dtype.kind == "f" and np.isnan(hidden).all():
