@@ -1,6 +1,7 @@
 """Estimators are the models fitted by hand, and work where scikit-learn's do."""
 
 import pickle
+import sys
 import warnings
 
 import arviz as az
@@ -8,7 +9,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
-from joblib import Parallel, delayed
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.ensemble import BaggingClassifier
@@ -25,7 +25,7 @@ from kernelzoo.estimators import (
     predictor,
 )
 from kernelzoo.estimators.predictor import weights_of
-from kernelzoo.inference.engine.convergence import predictions_alone
+from kernelzoo.inference.engine.convergence import predictions_alone, warn_of_poor_approximation
 from kernelzoo.inference.left_out import SCALES
 
 VB = kz.VB(tolerance=0.1, remaining=1.0)
@@ -670,16 +670,18 @@ def test_saved_choices_do_not_hide_other_parameters(data, monkeypatch, tmp_path)
             KernelProbitClassifier.from_result(saved, X, y, **fitted.get_params() | other)
 
 
-def test_fits_in_threads_leave_the_warnings_of_others_alone():
-    """Of the estimators' fits, ours alone: scikit-learn's checks themselves change the filters."""
+@pytest.mark.filterwarnings("error::kernelzoo.ApproximationWarning")
+def test_fits_leave_the_warnings_of_other_threads_alone(monkeypatch):
+    """Filters that `catch_warnings` changes are those of all threads; libraries may, we do not."""
+    original = warnings.catch_warnings
 
-    def fitted(model):
-        with predictions_alone():
-            return kz.fit(model, VB, **FIT)
+    def of_libraries(*args, **kwargs):
+        assert not sys._getframe(1).f_globals["__name__"].startswith("kernelzoo")
+        return original(*args, **kwargs)
 
     model = kz.MultinomialProbit.example()
-    # Before 3.12.3, Python's lazy imports (ArviZ has one of JAX) fail in several threads at once.
-    fitted(model)
-    before = list(warnings.filters)
-    Parallel(3, backend="threading")(delayed(fitted)(model) for _ in range(4))
-    assert warnings.filters == before
+    with monkeypatch.context() as patch:
+        patch.setattr(warnings, "catch_warnings", of_libraries)
+        with predictions_alone():
+            kz.fit(model, VB, **FIT)
+            warn_of_poor_approximation("VB", 1.0, [])

@@ -223,7 +223,7 @@ def test_labels_of_data_are_in_a_copy():
 @pytest.mark.parametrize(
     ("name", "data", "spoil", "message"),
     [
-        ("MultinomialProbit", "K", lambda K: K * np.nan, "'K' argument of pm.set_data .*masked"),
+        ("MultinomialProbit", "K", lambda K: K * np.nan, "'K' argument of pm.set_data .*NaN"),
         ("MultinomialProbit", "K", lambda K: K * np.inf, "'K' argument of pm.set_data .*finite"),
         ("MultinomialProbit", "K", lambda K: K + np.eye(12, k=1), r"'K\[0\]' .* symmetric"),
         ("CompositeKernelRegression", "K", lambda K: -K, r"'K\[0\]' .* positive semidefinite"),
