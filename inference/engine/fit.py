@@ -188,8 +188,9 @@ def _check_lengths(model: pm.Model) -> None:
     """Raise ValueError if `pm.set_data` has set data of different lengths along one dim."""
     known: dict[Any, tuple[str, int]] = {}
     for data in model.data_vars:
+        # Data of a user's model may have no dims.
         dims = model.named_vars_to_dims.get(data.name, ())
-        for dim, length in zip(dims, data.get_value(borrow=True).shape, strict=True):
+        for dim, length in zip(dims, data.get_value(borrow=True).shape, strict=False):
             first, other = known.setdefault(dim, (str(data.name), length))
             if other != length and dim is not None:
                 raise ValueError(

@@ -273,6 +273,15 @@ def test_generic_engines_run_on_a_plain_model():
         kz.fit(plain, "vb")
 
 
+def test_data_of_a_plain_model_need_no_dims():
+    with pm.Model(coords={"obs": range(3)}) as plain:
+        known = pm.Data("known", np.zeros(3))
+        observed = pm.Data("observed", [1.0, 2.0, 3.0], dims="obs")
+        pm.Normal("y", pm.Normal("x") + known, 1, observed=observed)
+    tree = kz.fit(plain, "map", **COMMON)
+    np.testing.assert_allclose(tree["point"]["x"], 1.5, atol=1e-4)
+
+
 def test_observed_copies_lose_the_handwritten_engines(model):
     copy = pm.do(model, {"rho": np.ones(2)})
     reasons = kz.engines(copy).frame["reason"]
