@@ -15,6 +15,7 @@ lambda     nu        rate of their Gamma prior      ``lam``, ``nu``
 ========== ========= ============================== =====================
 """
 
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol, override
@@ -147,9 +148,9 @@ class _Convex(WeightedSum):
     """Convex combination with learned weights, beta ~ Dirichlet(concentrations)."""
 
     @property
+    @abstractmethod
     def vanishing(self) -> float:
         """Prior probability of a weight below `SMALLEST`."""
-        raise NotImplementedError
 
     @override
     def for_kernels(self, names: Iterable[Any]) -> Combination:
