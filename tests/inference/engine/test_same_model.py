@@ -226,11 +226,12 @@ def test_known_weights_in_place_of_random_ones_are_told_apart():
             kz.predict(other, result, kernels.to_numpy()[:, :2])
 
 
-def test_data_of_different_lengths_are_refused_by_name():
+@pytest.mark.parametrize("length", [2, 99])
+def test_data_of_different_lengths_are_refused_by_name(length):
     """Bug: the error was that of a matrix product, or of the compiler."""
     model = kz.CompositeKernelRegression.example()
     with model:
-        pm.set_data({"targets": np.zeros(2)}, coords={"obs": range(2)})
+        pm.set_data({"targets": np.zeros(length)}, coords={"obs": range(length)})
     for engine in ("vb", "gibbs", "laplace"):
         with pytest.raises(ValueError, match=r"'(K|targets)' .*along 'obs'.* Set both by pm.set"):
             kz.fit(model, engine, draws=5, progressbar=False)
