@@ -1,10 +1,11 @@
 """Zoo cards: one per variant of a model, written from its declaration.
 
-The variants are those on which the certificates prove the engines.
+The variants are those on which the certificates prove the engines; their page is written, too.
 """
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pandas as pd
 from markup import escaped, sections
@@ -12,8 +13,13 @@ from references import section
 
 import kernelzoo as kz
 from benchmarks.record import markdown_table
+from certificates.cells import all_cells
+from certificates.run import read
+from certificates.table import evidence, page
 from certificates.variants import VARIANTS, Variant
 from kernelzoo.models import Declaration
+
+CERTIFICATES = Path(__file__).resolve().parents[1] / "certificates"
 
 
 def rst(text: str) -> str:
@@ -53,6 +59,9 @@ def _page(card: Variant, model: Declaration, engines: pd.DataFrame) -> str:
         "## Engines",
         markdown_table(("engine", "kind", "applies"), applies),
         *_settings(engines),
+        "## How the engines were proved",
+        "What is checked, and [what the colours mean](../certificates.md#what-the-colours-mean):",
+        evidence(card, read(CERTIFICATES), all_cells()),
         "## Reference posterior",
         section(card.slug),
     ]
@@ -96,4 +105,5 @@ def pages() -> dict[str, str]:
         "example of each card; why an engine does not apply is on the card.*\n\n"
         f"```{{toctree}}\n:hidden:\n\n{tree}\n```\n"
     )
-    return {"cards/index.md": index} | written
+    certificates = page(read(CERTIFICATES), all_cells())
+    return {"cards/index.md": index, "certificates.md": certificates} | written

@@ -9,6 +9,7 @@ __all__ = [
     "CHECKS",
     "COLOURS",
     "ERROR_RATE",
+    "RULES",
     "Colour",
     "Finding",
     "Outcome",
@@ -23,9 +24,27 @@ CHECKS = 500
 ALPHA = ERROR_RATE / CHECKS
 
 type Outcome = Literal["passed", "biased", "failed", "unfinished", "not run"]
-type Colour = Literal["green", "amber", "red", "unfinished", "not run"]
+type Colour = Literal["green", "pale", "amber", "red", "unfinished", "not run"]
 
-COLOURS: tuple[Colour, ...] = ("green", "amber", "red", "unfinished", "not run")
+#: Largest bias of means and range of ratios of standard deviations, against the reference's, and
+#: largest Pareto k-hat, of a green cell.
+BIAS, RATIOS, K_HAT = 0.3, (0.8, 1.25), 0.7
+#: Bias, in standard deviations, that the checks of a green cell would find.
+SEEN = 0.5
+
+#: One rule for each colour, the worst first: the first that holds is the cell's.
+RULES: dict[Colour, str] = {
+    "red": "a check failed",
+    "amber": f"""an approximation differs from the reference beyond the errors of both; or, for any
+  engine, means differ by more than {BIAS} standard deviations, standard deviations by a factor
+  outside of {RATIOS[0]} to {RATIOS[1]}, or k-hat is above {K_HAT}""",
+    "unfinished": "the time of a check was over",
+    "green": f"""a decisive check passed that computes the answer itself, such as a gradient at a
+  mode, or would find a bias of {SEEN} standard deviations""",
+    "pale": f"checks passed, but none would find a bias of {SEEN} standard deviations",
+    "not run": "no decisive check has been run",
+}
+COLOURS: tuple[Colour, ...] = ("green", "pale", "amber", "red", "unfinished", "not run")
 
 
 @dataclass(frozen=True)
@@ -69,17 +88,30 @@ def passed_if(right: bool) -> Outcome:
 
 
 def colour_of(findings: Sequence[Finding]) -> Colour:
-    """Colour of a cell: its worst finding counts.
-
-    Green needs a decisive check that passed, and none whose time was over.
-    """
+    """Colour of a cell by `RULES`."""
     outcomes = {finding.outcome for finding in findings}
+    proofs = [each for each in findings if each.outcome == "passed" and each.decisive]
     if "failed" in outcomes:
         return "red"
-    if "biased" in outcomes:
+    if "biased" in outcomes or any(map(_is_off, findings)):
         return "amber"
     if "unfinished" in outcomes:
         return "unfinished"
-    if any(finding.outcome == "passed" and finding.decisive for finding in findings):
+    if any(_finds(proof) <= SEEN for proof in proofs):
         return "green"
-    return "not run"
+    return "pale" if proofs else "not run"
+
+
+def _is_off(finding: Finding) -> bool:
+    """Whether an engine differs from the reference more than a green one may."""
+    figures = finding.figures
+    if "resolution" not in figures:
+        return False
+    ratios = figures["least_sd_ratio"], figures["largest_sd_ratio"]
+    apart = ratios[0] < RATIOS[0] or ratios[1] > RATIOS[1]
+    return abs(figures["bias"]) > BIAS or apart or figures.get("pareto_k", 0.0) > K_HAT
+
+
+def _finds(finding: Finding) -> float:
+    """Bias, in standard deviations, that a check finds; 0 if it computes the answer itself."""
+    return finding.figures.get("resolution", finding.figures.get("bias_found", 0.0))

@@ -21,6 +21,7 @@ from .cells import (
     problem_of,
 )
 from .checks import OF_DECLARATIONS, Check, checks_of
+from .code import fingerprint_of_code
 from .findings import Colour, Finding, colour_of
 
 __all__ = ["Certificate", "certify", "is_done", "read"]
@@ -40,7 +41,6 @@ class Certificate:
     Attributes
     ----------
     cell, model, variant, engine : str
-    verdict : {"green", "amber", "red", "not run"}
     checks : tuple of Finding
     settings : dict
         Settings of the engine in force.
@@ -48,27 +48,36 @@ class Certificate:
     seconds : float
     versions : dict of str to str
     recipe : str
-        Fingerprint of all that the certificate depends on.
+        Fingerprint of problem, settings, checks, seed and libraries.
+    code : str
+        Fingerprint of the code that it proves; files of older versions have none.
     """
 
     cell: str
     model: str
     variant: str
     engine: str
-    verdict: Colour
     checks: tuple[Finding, ...]
     settings: dict[str, Any]
     seed: int
     seconds: float
     versions: dict[str, str]
     recipe: str
+    code: str = ""
+
+    @property
+    def verdict(self) -> Colour:
+        """Colour of the cell."""
+        return colour_of(self.checks)
 
     def write(self, folder: Path) -> None:
         """Write the file of the cell; a reader never sees a part of it."""
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{self.cell}.json"
         partial = path.with_suffix(f".{os.getpid()}")
-        text = json.dumps(asdict(self), indent=1, default=repr, allow_nan=False)
+        text = json.dumps(
+            {"verdict": self.verdict} | asdict(self), indent=1, default=repr, allow_nan=False
+        )
         partial.write_text(f"{text}\n", encoding="utf-8")
         partial.replace(path)
 
@@ -85,6 +94,8 @@ def read(folder: Path) -> dict[str, Certificate]:
     for path in sorted(folder.glob("*.json")):
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
+            # The rules of colours may have changed since.
+            content.pop("verdict")
             checks = tuple(Finding(**finding) for finding in content.pop("checks"))
             certificate = Certificate(**content, checks=checks)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
@@ -116,12 +127,13 @@ def _recipe(cell: Cell, seed: int) -> str:
 
 
 def is_done(cell: Cell, certificate: Certificate | None, seed: int = SEED) -> bool:
-    """Whether a certificate is complete and of the same checks, settings, seed and libraries."""
+    """Whether a certificate is complete and of the same code, checks, settings and libraries."""
     if certificate is None or certificate.verdict == "not run":
         return False
     if any(finding.outcome == "unfinished" for finding in certificate.checks):
         return False
-    return certificate.recipe == _recipe(cell, seed)
+    same_code = certificate.code == fingerprint_of_code(cell)
+    return same_code and certificate.recipe == _recipe(cell, seed)
 
 
 def certify(cell: Cell, folder: Path, *, seconds: float = SECONDS, seed: int = SEED) -> Certificate:
@@ -145,10 +157,10 @@ def certify(cell: Cell, folder: Path, *, seconds: float = SECONDS, seed: int = S
     findings = tuple(_finding(check, case) for check in checks)
     certificate = Certificate(
         *(cell.slug, cell.variant.model.__name__, cell.variant.told, cell.engine),
-        colour_of(findings),
         findings,
         {name: _plain(value) for name, value in _settings(cell).items()},
         *(own, round(time.perf_counter() - begun, 1), versions(), _recipe(cell, seed)),
+        fingerprint_of_code(cell),
     )
     certificate.write(folder)
     return certificate

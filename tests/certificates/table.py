@@ -1,35 +1,40 @@
-"""The page of the certificates: counts, a table of cells, and the figures behind the colours."""
+"""The page of the certificates, a table of coloured cells, and the evidence on each card."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from html import escape
 from typing import TYPE_CHECKING
 
 from .cells import Cell
-from .findings import ALPHA, CHECKS, COLOURS, ERROR_RATE
+from .code import fingerprint_of_code
+from .findings import ALPHA, CHECKS, COLOURS, ERROR_RATE, RULES
+from .variants import Variant
 
 if TYPE_CHECKING:
     from .run import Certificate
 
-__all__ = ["page"]
+__all__ = ["evidence", "page"]
 
 _MISSING = "not run yet"
-_INTRODUCTION = f"""\
+_RULES = "\n".join(f"- **{colour}**: {rule}." for colour, rule in RULES.items())
+_INTRODUCTION = """\
 # Certificates
 
-Does each engine do on each model what it says? Each cell below is a variant of a model and an
-engine that applies to it, on a problem small enough to prove it. `make test-certificates` writes
-this page and one JSON file per cell in `docs/certificates/`; it makes the cells that are missing,
-or that were made by other libraries, settings or checks, and fails at a red one. The versions that
-made them are at the end of the page.
+Does each engine do on each model what it says? Each cell is a variant of a model and an engine that
+applies to it, on a problem small enough to prove it. A cell leads to its evidence."""
+_METHOD = f"""\
+## What the colours mean
 
-- **green**: all checks that apply passed, a decisive one among them.
-- **amber**: an approximation whose error could be measured, or an answer that the engine itself
-  marks as not converged; the list below says which, and how large the error is.
-- **red**: a check failed.
-- **unfinished**: the time of a check was over.
-- **{_MISSING}**: no decisive check has been run yet.
+The first rule that holds gives the colour:
 
-What is checked:
+{_RULES}
+
+A hatched cell is **stale**: the code of its declaration, engine or steps has changed since.
+`make test-certificates` makes such cells anew, and those that are missing or that were made by
+other libraries, settings or checks, with one JSON file each in `docs/certificates/`; it fails at a
+red one.
+
+## What is checked
 
 - *declaration*: two evaluations of the log density are equal, and its gradient is that of central
   differences.
@@ -44,8 +49,7 @@ What is checked:
 Random checks fail right engines with a probability below {ERROR_RATE:.0%} over the whole table:
 each of at most {CHECKS} has the level {ALPHA:.0e}. Biases are means of normal scores of the
 reference's draws: biases in standard deviations, without the infinite variances of some matrices.
-Ranks end at the outermost draws: truths that spread twice as far as draws may spread further.
-"""
+Ranks end at the outermost draws: truths that spread twice as far as draws may spread further."""
 
 
 def page(certificates: "Mapping[str, Certificate]", cells: Sequence[Cell]) -> str:
@@ -59,19 +63,20 @@ def page(certificates: "Mapping[str, Certificate]", cells: Sequence[Cell]) -> st
         All cells that should have one.
     """
     colours = {cell.slug: _colour(certificates.get(cell.slug)) for cell in cells}
+    stale = {cell.slug for cell in cells if _is_stale(cell, certificates.get(cell.slug))}
     counts = Counter(colours.values())
-    told = ", ".join(f"{counts[c]} {c}" for c in (*COLOURS[:-1], _MISSING) if counts[c])
+    told = [f"{counts[c]} {c}" for c in (*COLOURS[:-1], _MISSING) if counts[c]]
+    told += [f"{len(stale)} of them stale"] if stale else []
     seconds = sum(c.seconds for c in certificates.values() if c.cell in colours)
     made = sorted({_versions(c) for c in certificates.values()})
     parts = [
         _INTRODUCTION,
-        f"**{len(cells)} cells: {told}.** {seconds / 60:.0f} minutes of one core.",
-        _matrix(cells, colours),
-        *(_list(colour, cells, certificates, colours) for colour in ("red", "amber")),
-        _figures(cells, certificates),
+        f"**{len(cells)} cells: {', '.join(told)}.** {seconds / 60:.0f} minutes of one core.",
+        _matrix(cells, colours, stale),
         f"Source: the files in `docs/certificates`; versions: {'; '.join(made)}." if made else "",
+        _METHOD,
     ]
-    return "\n\n".join(part.strip() for part in parts if part.strip()) + "\n"
+    return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def _colour(certificate: "Certificate | None") -> str:
@@ -80,62 +85,59 @@ def _colour(certificate: "Certificate | None") -> str:
     return certificate.verdict
 
 
+def _is_stale(cell: Cell, certificate: "Certificate | None") -> bool:
+    return certificate is not None and certificate.code != fingerprint_of_code(cell)
+
+
 def _versions(certificate: "Certificate") -> str:
     return ", ".join(f"{name} {number}" for name, number in certificate.versions.items())
 
 
-def _matrix(cells: Sequence[Cell], colours: Mapping[str, str]) -> str:
-    """Variants by engines."""
+def _matrix(cells: Sequence[Cell], colours: Mapping[str, str], stale: set[str]) -> str:
+    """Variants by engines, in HTML: cells are links, with a class for the colour."""
     engines = list(dict.fromkeys(cell.engine for cell in cells))
-    variants = list(dict.fromkeys(cell.variant for cell in cells))
-    of = {(cell.variant.slug, cell.engine): colours[cell.slug] for cell in cells}
-    rows = [
-        [variant.title, *(of.get((variant.slug, engine), "") for engine in engines)]
-        for variant in variants
-    ]
-    return _markdown(["", *engines], rows)
+    of = {(cell.variant.slug, cell.engine): cell.slug for cell in cells}
+    heads = "".join(f'<th scope="col">{engine}</th>' for engine in ("", *engines))
+    rows = []
+    for variant in dict.fromkeys(cell.variant for cell in cells):
+        row = (
+            f'<th scope="row"><a href="cards/{variant.slug}.html">{escape(variant.title)}</a></th>'
+        )
+        for engine in engines:
+            slug = of.get((variant.slug, engine), "")
+            kind = colours.get(slug, "none").replace(" ", "-") + " stale" * (slug in stale)
+            link = f'<a href="cards/{variant.slug}.html#{slug}">{colours.get(slug)}</a>'
+            row += f'<td class="{kind}">{link if slug else ""}</td>'
+        rows.append(f"<tr>{row}</tr>")
+    body = "\n".join(rows)
+    return (
+        '<div class="pst-scrollable-table-container"><table class="table certificates">\n'
+        f"<thead><tr>{heads}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table></div>"
+    )
 
 
-def _list(
-    colour: str,
-    cells: Sequence[Cell],
-    certificates: "Mapping[str, Certificate]",
-    colours: Mapping[str, str],
+def evidence(
+    variant: Variant, certificates: "Mapping[str, Certificate]", cells: Sequence[Cell]
 ) -> str:
-    """Cells of a colour with the findings that gave it."""
-    outcome = {"red": "failed", "amber": "biased"}[colour]
-    lines = [
-        f"- **{cell.slug}**: "
-        + "; ".join(
-            f"{finding.check}: {finding.message}"
-            for finding in certificates[cell.slug].checks
-            if finding.outcome == outcome
-        ).replace("\n", " ")
-        for cell in cells
-        if colours[cell.slug] == colour
-    ]
-    return f"## {colour.capitalize()}\n\n" + "\n".join(lines) if lines else ""
-
-
-def _figures(cells: Sequence[Cell], certificates: "Mapping[str, Certificate]") -> str:
-    """Every finding of every cell."""
-    rows = [
-        [
-            cell.slug if not i else "",
-            finding.check,
-            finding.outcome,
-            _number(finding.statistic),
-            _number(finding.threshold),
-            finding.message,
-        ]
-        for cell in cells
-        if cell.slug in certificates
-        for i, finding in enumerate(certificates[cell.slug].checks)
-    ]
-    if not rows:
-        return ""
-    header = ["cell", "check", "outcome", "statistic", "threshold", "figures"]
-    return f"## All findings\n\n{_markdown(header, rows)}"
+    """Every finding on a variant, for its card, in Markdown."""
+    rows = []
+    for cell in cells:
+        if cell.variant is not variant:
+            continue
+        certificate = certificates.get(cell.slug)
+        colour = _colour(certificate) + ", stale" * _is_stale(cell, certificate)
+        name = f'<a id="{cell.slug}"></a>{cell.engine}'
+        checks = certificate.checks if certificate else ()
+        rows += [
+            [
+                *([name, colour] if not i else ["", ""]),
+                *(finding.check, finding.outcome, finding.message),
+                *map(_number, (finding.statistic, finding.threshold)),
+            ]
+            for i, finding in enumerate(checks)
+        ] or [[name, colour, *[""] * 5]]
+    header = ["engine", "colour", "check", "outcome", "figures", "statistic", "threshold"]
+    return _markdown(header, rows)
 
 
 def _number(value: float | None) -> str:

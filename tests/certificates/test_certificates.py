@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,7 +12,7 @@ from scipy import stats
 from xarray import Dataset, DataTree
 
 import kernelzoo as kz
-from certificates import agreement, case, modes, ranks
+from certificates import agreement, case, code, modes, ranks
 from certificates import run as running
 from certificates.agreement import Agreement, differences
 from certificates.bounds import BoundRises
@@ -21,7 +22,7 @@ from certificates.findings import ALPHA, Finding, colour_of
 from certificates.modes import Peak, Stationary
 from certificates.ranks import Calibration, Miscalibration, p_value
 from certificates.run import certify
-from certificates.table import page
+from certificates.table import evidence, page
 from kernelzoo.inference.diagnostics.calibrate import Band
 
 
@@ -30,8 +31,12 @@ def wishart_em():
     return next(cell for cell in all_cells() if cell.slug == "wishart-em")
 
 
-def finding(outcome, decisive=True):
-    return Finding("check", "measure", outcome, "told", decisive=decisive)
+def finding(outcome, decisive=True, **figures):
+    return Finding("check", "measure", outcome, "told", decisive=decisive, figures=figures)
+
+
+#: Figures of an agreement with the reference.
+NEAR = {"bias": 0.2, "least_sd_ratio": 0.9, "largest_sd_ratio": 1.1, "resolution": 0.3}
 
 
 def result(draws):
@@ -48,6 +53,13 @@ def result(draws):
         ([finding("passed"), finding("biased")], "amber"),
         ([finding("biased"), finding("failed")], "red"),
         ([finding("passed", decisive=False), finding("not run")], "not run"),
+        ([finding("passed", bias_found=1.6)], "pale"),
+        ([finding("passed", bias_found=1.6), finding("passed", **NEAR)], "green"),
+        ([finding("passed", bias_found=0.4)], "green"),
+        ([finding("passed", **NEAR | {"bias": -0.4})], "amber"),
+        ([finding("passed", **NEAR | {"least_sd_ratio": 0.7})], "amber"),
+        ([finding("passed", **NEAR | {"largest_sd_ratio": 1.3})], "amber"),
+        ([finding("passed", **NEAR | {"pareto_k": 0.8})], "amber"),
         ([finding("passed"), finding("unfinished")], "unfinished"),
         ([finding("unfinished"), finding("biased")], "amber"),
         ([], "not run"),
@@ -192,7 +204,7 @@ def test_cells_are_written_read_and_done_until_their_checks_change(
     assert running.read(tmp_path) == {"wishart-em": one}
     text = page(running.read(tmp_path), all_cells())
     assert f"**{len(all_cells())} cells: 1 green, " in text
-    assert "| WishartCompletion |" in text
+    assert ">WishartCompletion</a>" in text
     assert running.is_done(wishart_em, one)
     assert not running.is_done(wishart_em, None)
     monkeypatch.setattr(running, "checks_of", lambda engine: (Broken(),))
@@ -294,10 +306,51 @@ def test_missing_cells_are_told_and_foreign_files_refused(tmp_path):
         running.read(tmp_path)
 
 
-def test_committed_page_is_that_of_the_committed_certificates():
-    docs = Path(__file__).resolve().parents[2] / "docs"
-    told = (docs / "certificates.md").read_text(encoding="utf-8")
-    assert told == page(running.read(docs / "certificates"), all_cells())
+def test_every_coloured_cell_leads_to_its_evidence():
+    cells = all_cells()
+    found = running.read(Path(__file__).resolve().parents[2] / "docs" / "certificates")
+    cards = {cell.variant.slug: evidence(cell.variant, found, cells) for cell in cells}
+    links = re.findall(r'<td class="[^"]+"><a href="cards/(.+?)\.html#(.+?)">', page(found, cells))
+    assert len(links) == len(cells)
+    assert all(f'<a id="{anchor}"></a>' in cards[card] for card, anchor in links)
+
+
+def test_changed_code_makes_a_certificate_stale(wishart_em, tmp_path, monkeypatch):
+    one = certify(wishart_em, tmp_path)
+    assert ' stale"' not in page({"wishart-em": one}, all_cells())
+    changed = "def f(x):\n    return x\n"
+    for text, same in [
+        ('"""Say."""\n' + changed, True),
+        (changed.replace("return", "# Why.\n    return"), True),
+        (changed.replace("return x", "return -x"), False),
+    ]:
+        for name, content in (("before.py", changed), ("after.py", text)):
+            (tmp_path / name).write_text(content, encoding="utf-8")
+        code._statements.cache_clear()
+        before, after = (code._statements(tmp_path / f"{n}.py") for n in ("before", "after"))
+        assert (before == after) is same
+    monkeypatch.setattr(code, "_statements", lambda path: b"changed")
+    code.fingerprint_of_code.cache_clear()
+    assert ' stale"' in page({"wishart-em": one}, all_cells())
+    assert not running.is_done(wishart_em, one)
+    code.fingerprint_of_code.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("slug", "files"),
+    [
+        ("wishart-em", {"models/wishart_completion.py", "inference/kernel_completion/wishart.py"}),
+        ("probit-gibbs", {"custom_steps/multinomial_probit/marginal.py"}),
+        ("probit-vb", {"inference/multinomial_probit/vb.py", "inference/variational/ascent.py"}),
+        ("probit-advi", {"models/multinomial_probit.py", "inference/generic/approximations.py"}),
+        ("probit-declaration", {"models/multinomial_probit.py", "models/declaration.py"}),
+    ],
+)
+def test_code_of_a_cell_is_that_of_its_declaration_engine_and_steps(slug, files):
+    cell = next(cell for cell in all_cells() if cell.slug == slug)
+    found = {path.relative_to(code._PACKAGE).as_posix() for path in code.files_of(cell)}
+    assert files <= found
+    assert not {"validation.py", "inference/engine/fit.py"} & found
 
 
 def test_certificates_outlast_a_version_of_kernelzoo_but_not_of_a_library(monkeypatch):
