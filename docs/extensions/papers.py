@@ -37,7 +37,10 @@ def _page(paper: dict[str, Any], equations: dict[str, str]) -> str:
     parts.append("Read on in the notebook: " + ", ".join(links) + ".")
     for model in paper["models"]:
         parts += _of_model(model)
-    parts += ["## Equations", f"Modules are relative to `kernelzoo`.\n\n{rows}"]
+    parts += [
+        "## Equations",
+        folded("Where each equation is; modules are relative to kernelzoo", rows),
+    ]
     prefix = paper["studies"]
     studies = {name: make() for name, make in STUDIES.items() if name.startswith(prefix)}
     parts += ["## What the paper leaves open", _left_open(prefix, studies)]
@@ -87,15 +90,27 @@ def _of_study(name: str, study: Study) -> str:
         columns = 3 if study.published else 0
         source = "numbers as printed in the paper, from `studies/`; ours are not in this build"
     rows = [row[:columns] for row in report.printed()]
+    # Most readers compare; what the paper has not measured is long.
+    further = [row for row in rows if units and study.published and not row[2]]
     title = study.title if name not in study.title else name
     parts = (
         f"### {title} ({name})",
         f"{study.measure}; {report.repetitions()}.",
-        markdown_table(HEADER[:columns], rows) if columns else "",
+        markdown_table(HEADER[:columns], [row for row in rows if row not in further])
+        if columns
+        else "",
+        folded(f"{len(further)} rows that the paper does not have", markdown_table(HEADER, further))
+        if further
+        else "",
         f"Source: {source}. To make or resume it:",
         f"```\npython -m studies {name}\n```",
     )
-    return "\n\n".join(parts)
+    return "\n\n".join(filter(None, parts))
+
+
+def folded(title: str, text: str) -> str:
+    """Text that a reader opens."""
+    return f"::::{{dropdown}} {title}\n{text}\n::::"
 
 
 def pages() -> dict[str, str]:
