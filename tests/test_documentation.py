@@ -84,6 +84,15 @@ def test_every_public_name_has_a_page():
     assert all(qualified in written["api/index.md"] for qualified in NAMES)
 
 
+def test_a_public_name_without_a_task_is_found():
+    names = [*NAMES.values()]
+    assert sum(len(listed) for _, listed in api.by_task(names)) == len(names)
+    with pytest.raises(ValueError, match="no group for new"):
+        [*api.by_task([*names, api.Name("kz", "new", kz.fit)])]
+    with pytest.raises(ValueError, match="fit of docs/api.toml is no public name"):
+        [*api.by_task([name for name in names if name.name != "fit"])]
+
+
 @pytest.mark.parametrize("name", [*cases()])
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.usefixtures("short_runs")

@@ -1,13 +1,18 @@
-"""Reference pages: one per public name, and one table per namespace."""
+"""Reference pages: one per public name, and one table per task."""
 
 import inspect
+import tomllib
 import types
 from collections.abc import Iterator
 from importlib import import_module
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import kernelzoo as kz
+from kernelzoo.inference import Engine
 
+#: Names by task, with the pages that explain it.
+GROUPS = tomllib.loads((Path(__file__).resolve().parents[1] / "api.toml").read_text("utf-8"))
 #: Names for models, engines, steps and rules from outside, by their module.
 EXTENSION = {
     "models": ["Declaration"],
@@ -28,9 +33,12 @@ What models, engines, steps and rules from outside are made of;
 INTRODUCTION = """\
 # API reference
 
-Every public name, by namespace: the attributes of the package, as in ``import kernelzoo as kz`` and
-``kz.combinations.Binary``. The examples are run by the tests, one docstring at a time, with
-these names defined:
+Every public name by task, as after ``import kernelzoo as kz``. The tests run the examples, with
+[these names](#names-of-the-examples) defined.
+"""
+
+NAMES = """\
+## Names of the examples
 
 :::{literalinclude} ../../tests/docstring_namespace.py
 :language: python
@@ -113,14 +121,33 @@ def pages() -> dict[str, str]:
         for module, listed in EXTENSION.items()
         for name in listed
     ]
+    # Sphinx would show the signature of ``__new__``, which refuses unknown settings.
+    for engine in Engine.registry.values():
+        engine.__signature__ = inspect.signature(engine)  # type: ignore[attr-defined]
     index = [INTRODUCTION]
-    for space, module in namespaces().items():
-        told = (inspect.getdoc(module) or "").partition("\n")[0]
-        listed = _listed([name for name in names if name.space == space])
-        index.append(f"## {space}\n\n{told}\n\n{listed}")
-    index.append(f"{EXTENDING}\n{_listed(extension)}")
+    for group, listed in by_task(names):
+        index.append(f"## {group['heading']}\n\n{group['text'].strip()}\n\n{_listed(listed)}")
+    index += [f"{EXTENDING}\n{_listed(extension)}", NAMES]
     written = {f"api/{name.qualified}.rst": name.page for name in [*names, *extension]}
     return written | {"api/index.md": "\n".join(index)}
+
+
+def by_task(names: list[Name]) -> Iterator[tuple[dict[str, Any], list[Name]]]:
+    """Give each group its names; ValueError for a name that is in no group."""
+    left = {f"{name.space}.{name.name}".removeprefix("kz."): name for name in names}
+    for group in GROUPS["group"]:
+        listed = []
+        for pattern in group["names"]:
+            space = pattern.removesuffix("*")
+            found = [
+                key for key in left if key == pattern or (space != pattern and key.startswith(space))
+            ]
+            if not found:
+                raise ValueError(f"{pattern} of docs/api.toml is no public name.")
+            listed += [left.pop(key) for key in found]
+        yield group, listed
+    if left:
+        raise ValueError(f"docs/api.toml has no group for {', '.join(left)}.")
 
 
 def _listed(names: list[Name]) -> str:
