@@ -139,9 +139,8 @@ def by_task(names: list[Name]) -> Iterator[tuple[dict[str, Any], list[Name]]]:
         listed = []
         for pattern in group["names"]:
             space = pattern.removesuffix("*")
-            found = [
-                key for key in left if key == pattern or (space != pattern and key.startswith(space))
-            ]
+            whole = space != pattern
+            found = [k for k in left if k == pattern or (whole and k.startswith(space))]
             if not found:
                 raise ValueError(f"{pattern} of docs/api.toml is no public name.")
             listed += [left.pop(key) for key in found]
