@@ -89,7 +89,7 @@ def test_a_public_name_without_a_task_is_found():
     assert sum(len(listed) for _, listed in api.by_task(names)) == len(names)
     with pytest.raises(ValueError, match="no group for new"):
         [*api.by_task([*names, api.Name("kz", "new", kz.fit)])]
-    with pytest.raises(ValueError, match="fit of docs/api.toml is no public name"):
+    with pytest.raises(ValueError, match=r"fit of docs/api\.toml is no public name"):
         [*api.by_task([name for name in names if name.name != "fit"])]
 
 
