@@ -22,6 +22,7 @@ import numpy as np
 import pandas as pd
 from rich.table import Table
 from scipy.stats import t as student
+from scipy.stats import ttest_rel
 
 from kernelzoo.inference.engine import quiet_sampler, records
 from kernelzoo.validation import check_count
@@ -105,6 +106,13 @@ class Unit(NamedTuple):
         return {"column": self.task.column, "values": numbers}
 
 
+class Claim(NamedTuple):
+    """What a paper says: in each pair of rows, the first has larger numbers than the second."""
+
+    text: str
+    pairs: tuple[tuple[str, str], ...]
+
+
 @dataclass(frozen=True)
 class Study:
     """A table of a paper, and the tasks that reproduce it.
@@ -127,6 +135,7 @@ class Study:
     spread: str = "sd"
     relative: tuple[str, ...] = ()
     irreproducible: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    claims: tuple[Claim, ...] = ()
     notes: str = ""
     ledger: str | None = None
     shown: frozenset[str] | None = None
@@ -164,10 +173,13 @@ def described(name: str, tasks: Iterable[Task], **fields: Any) -> Study:
         for each in told.get("irreproducible", ())
         for cell in product(each["rows"], each["columns"])
     }
-    fields |= {key: value for key, value in told.items() if key not in ("like", "irreproducible")}
-    return Study(
-        name, tasks=tuple(tasks), published=printed(name), irreproducible=reasons, **fields
+    claims = tuple(
+        Claim(each["text"], tuple(map(tuple, each["pairs"]))) for each in told.get("claims", ())
     )
+    apart = ("like", "irreproducible", "claims")
+    fields |= {key: value for key, value in told.items() if key not in apart}
+    known = {"published": printed(name), "irreproducible": reasons, "claims": claims}
+    return Study(name, tasks=tuple(tasks), **known, **fields)
 
 
 def run_study(
@@ -297,6 +309,7 @@ def verdict(low: float, high: float, margin: float) -> str:
 RULE = " ".join(str(verdict.__doc__).split("\n\n")[1].split())
 #: Columns of a table in print.
 HEADER = ("data", "method", "paper", "ours", "splits", "difference", "margin", "verdict")
+TESTED = ("the paper says", "data", "first", "second", "first - second", "p")
 
 
 @dataclass(frozen=True)
@@ -329,6 +342,24 @@ class Report:
             rows.append(
                 (line["column"], line["row"], *means, number, difference, margin, line["verdict"])
             )
+        return rows
+
+    def tested(self) -> list[tuple[str, ...]]:
+        """Test the paper's claims: a paired t-test per pair and column, below ``TESTED``."""
+        lines = self.table[self.table["failed"] == 0].to_dict("records")
+        # Rows of a column share their splits.
+        values = {(line["row"], line["column"]): line["values"] for line in lines}
+        rows = []
+        for claim in self.study.claims:
+            for (first, second), column in product(claim.pairs, self.table["column"].unique()):
+                pair = values.get((first, column), []), values.get((second, column), [])
+                if len(pair[0]) != len(pair[1]) or len(pair[0]) < FEWEST:
+                    continue
+                difference = np.subtract(*pair)
+                error = difference.std(ddof=1) / len(difference) ** 0.5
+                p = f"{ttest_rel(*pair).pvalue:.2g}" if error > 0 else ""
+                told = f"{difference.mean():+.2f} ± {error:.2f}"
+                rows.append((claim.text, column, first, second, told, p))
         return rows
 
     def __rich__(self) -> Table:

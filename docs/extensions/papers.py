@@ -13,7 +13,7 @@ import kernelzoo as kz
 from benchmarks.record import markdown_table
 from certificates.variants import VARIANTS
 from studies.__main__ import STUDIES
-from studies.study import DESCRIPTIONS, HEADER, RULE, Study, tabulate
+from studies.study import DESCRIPTIONS, HEADER, RULE, TESTED, Study, tabulate
 
 DOCS = Path(__file__).resolve().parents[1]
 #: Units of finished studies, a record per line with its recipe, split and seed; a study without one
@@ -92,6 +92,7 @@ def _of_study(name: str, study: Study) -> str:
     rows = [row[:columns] for row in report.printed()]
     # Most readers compare; what the paper has not measured is long.
     further = [row for row in rows if units and study.published and not row[2]]
+    tested = report.tested()
     title = study.title if name not in study.title else name
     parts = (
         f"### {title} ({name})",
@@ -102,6 +103,8 @@ def _of_study(name: str, study: Study) -> str:
         folded(f"{len(further)} rows that the paper does not have", markdown_table(HEADER, further))
         if further
         else "",
+        "Paired t-tests over our splits of what the paper says:" if tested else "",
+        markdown_table(TESTED, tested) if tested else "",
         f"Source: {source}. To make or resume it:",
         f"```\npython -m studies {name}\n```",
     )

@@ -21,7 +21,16 @@ from scipy import stats
 
 from family import ALPHA
 from studies import study as study_module
-from studies.study import FEWEST, LEVEL, Published, Study, Task, run_study, tabulate
+from studies.study import (
+    FEWEST,
+    LEVEL,
+    Claim,
+    Published,
+    Study,
+    Task,
+    run_study,
+    tabulate,
+)
 
 SPLITS = 12
 
@@ -38,10 +47,10 @@ def third(column, seed, *, pause=0.0):
     return {"third": float(np.random.default_rng(seed).normal())}
 
 
-def sometimes_failing(column, seed, *, bad):
+def sometimes_failing(column, seed, *, bad, row="third"):
     if seed in bad:
         raise ArithmeticError(f"no answer for {seed}")
-    return {"third": 1.0}
+    return {row: 1.0}
 
 
 def a_study(pause=0.0, level=90.0):
@@ -454,6 +463,33 @@ def test_errors_of_both_kinds_are_rare():
 def test_a_number_without_splits_is_met_to_its_last_digit(spread, ours, expected):
     made = report(cell((ours,), Published(582.6, spread, 0.05)), splits=1, published_splits=1)
     assert made.table["verdict"].tolist() == [expected]
+
+
+def test_claims_are_tested_on_pairs_of_splits(tmp_path):
+    pairs = ("first", "second"), ("first", "third"), ("second", "third")
+    study = replace(a_study(), claims=(Claim("first is higher", pairs),))
+    found = run(study, tmp_path)
+    # The right column has no row "third".
+    pairs_found = [row[1:4] for row in found.tested()]
+    assert sorted(pairs_found) == sorted(
+        [("left", *pair) for pair in pairs] + [("right", "first", "second")]
+    )
+    table = found.table.set_index(["row", "column"])["values"]
+    one, other = table["second", "left"], table["third", "left"]
+    *_, difference, p = next(row for row in found.tested() if row[2:4] == ("second", "third"))
+    assert difference.startswith(f"{np.mean(one) - np.mean(other):+.2f}")
+    assert float(p) == pytest.approx(stats.ttest_rel(one, other).pvalue, rel=0.06, abs=0)
+
+
+def test_splits_that_failed_leave_no_pairs(tmp_path):
+    seeds = [a_study().seed_of("left", split) for split in (3, 5)]
+    fails = [
+        Task("left", (row,), sometimes_failing, {"bad": [seed], "row": row})
+        for row, seed in zip(("third", "fourth"), seeds, strict=True)
+    ]
+    claim = Claim("first is higher", (("third", "fourth"), ("first", "second")))
+    study = replace(a_study(), tasks=(*a_study().tasks[:2], *fails), claims=(claim,))
+    assert {row[3] for row in run(study, tmp_path).tested()} == {"second"}
 
 
 def test_the_rule_in_print_has_the_numbers_of_the_rule():
