@@ -44,6 +44,8 @@ def _page(paper: dict[str, Any], equations: dict[str, str]) -> str:
     prefix = paper["studies"]
     studies = {name: make() for name, make in STUDIES.items() if name.startswith(prefix)}
     parts += ["## What the paper leaves open", _left_open(prefix, studies)]
+    if left_out := DESCRIPTIONS["left_out"][prefix]:
+        parts += ["## What of the paper is not here", "\n".join(f"- {each}" for each in left_out)]
     parts += ["## Tables and figures", RULE]
     parts += [_of_study(name, study) for name, study in studies.items()]
     return "\n\n".join(parts) + "\n"
