@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from xarray import DataArray, Dataset, DataTree
 
 from ...models.combinations.sums import Combination, WeightedSum
-from ...models.kernels.rows import COMPARED_OBJECTS, evenly_spaced
+from ...models.kernels.dask_stack import compared_objects
 from ...models.kernels.stack import as_stack, with_origin
 from ...user_warnings import numpy_warnings
 from ...validation import Seed, argument_error, check_arguments, integer_seed
@@ -246,7 +246,7 @@ def compared_rows(result: DataTree) -> DataArray:
     if "K_rows" in data:
         return data["K_rows"].rename(compared="obs").transpose("kernel", "obs", "basis")
     stack = data["K"].transpose("kernel", "obs", "basis")
-    return stack.isel(obs=evenly_spaced(stack.sizes["obs"], COMPARED_OBJECTS))
+    return stack.isel(obs=compared_objects(stack.sizes["obs"]))
 
 
 def check_draws(model: pm.Model, posterior: Dataset, *names: str) -> None:

@@ -83,13 +83,13 @@ def _kernels_of_new_objects(model: MultinomialProbit, kernels_new: Any) -> xr.Da
             rule = f"kernels(X_new, X_train) with the kernels {own}, in this order"
             raise argument_error("kernels_new", "predict", rule, f"{given}")
         pairs = zip(kernels_new.learned, source.learned, strict=True)
-        other = [f"{what} of {new.name}" for new, own in pairs if (what := _difference(new, own))]
+        other = [new.name for new, own in pairs if not _same_objects(new, own)]
         if other:
             raise argument_error(
                 "kernels_new",
                 "predict",
                 "kernels(X_new, X_train) of the model's specification and training objects",
-                ", ".join(other),
+                f"other training objects of {', '.join(other)}",
             )
         start = kernels_new.start
         stack = as_stack(start, like=source.start, owner="predict", argument="kernels_new")
@@ -97,15 +97,11 @@ def _kernels_of_new_objects(model: MultinomialProbit, kernels_new: Any) -> xr.Da
     return stack
 
 
-def _difference(new: LearnedKernel, own: LearnedKernel) -> str | None:
-    """Describe how two kernels differ, apart from their rows; None if they do not."""
-    if new.steps != own.steps:
-        return "other normalisations"
-    if new.columns.shape != own.columns.shape or not equal_but_for_rounding(
+def _same_objects(new: LearnedKernel, own: LearnedKernel) -> bool:
+    """Whether two kernels have the same training objects, up to rounding."""
+    return new.columns.shape == own.columns.shape and equal_but_for_rounding(
         own.columns, new.columns, axis=0
-    ):
-        return "other training objects"
-    return None
+    )
 
 
 def probabilities_of(

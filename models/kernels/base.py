@@ -24,7 +24,7 @@ from ...validation import (
     check_unmasked,
     number_or_nan,
 )
-from .rows import Rows, is_dask
+from .features import is_dask
 from .warnings import KernelWarning
 
 #: Error of a kernel up to which squared distances may be computed from squares.
@@ -33,7 +33,7 @@ LOST = 1e-6
 MOST_OBJECTS = 1_000
 
 
-def near_zero(X: NDArray, Y: NDArray | None) -> tuple[NDArray, NDArray | None]:
+def _near_zero(X: NDArray, Y: NDArray | None) -> tuple[NDArray, NDArray | None]:
     """Shift both sets of objects to around zero: squares lose as many digits as they are larger."""
     centre = np.median(X if Y is None else Y, axis=0)
     return X - centre, None if Y is None else Y - centre
@@ -51,13 +51,19 @@ class BaseKernel(ABC):
     """A kernel of features, without normalisation.  Subclasses are frozen dataclasses."""
 
     is_kernel: ClassVar[bool] = True
+    #: Name of the function that specifies the kernel.
+    function_name: ClassVar[str]
 
     @property
-    def adds_features_up(self) -> bool:
-        """Whether the kernel sums over features without scaling them, so that scales matter."""
-        return False
+    def title(self) -> str:
+        """Readable name, with the settings that tell kernels apart."""
+        return self.function_name
 
-    def on_training(self, X: Rows) -> Self:
+    def describe(self, space: str | None) -> str:
+        """Title, with the feature space if there are several."""
+        return self.title if space is None else f"{self.title}[{space}]"
+
+    def on_training(self, X: Any) -> Self:
         """Kernel with its width chosen from the features (N, D) of the training objects."""
         return self
 
@@ -69,39 +75,9 @@ class BaseKernel(ABC):
     def diagonal(self, X: NDArray) -> NDArray:
         """Self-similarity of each object, shape (n,)."""
 
-    def describe(self, space: str | None) -> str:
-        """Readable name."""
-        return label(self.function_name, space)
-
-    @property
-    def function_name(self) -> str:
-        """Name of the function that specifies the kernel."""
-        return type(self).__name__.lower()
-
-    def train(self, X: NDArray, name: str) -> NDArray:
-        """Values of the training objects among themselves; `name` is for messages."""
-        return self.pairwise(X, None)
-
-    def cross(self, X: NDArray, X_train: NDArray, name: str) -> NDArray:
-        """Values of new objects against the training objects, shape (n, N)."""
-        if X.shape[1] != X_train.shape[1]:
-            rule = f"of {X_train.shape[1]} features, as the training objects are"
-            raise argument_error("X", name, rule, f"{X.shape[1]} features")
-        return self.pairwise(X, X_train)
-
-    def new_diagonal(self, X: NDArray) -> NDArray | None:
-        """Self-similarity of each new object, or None if it cannot be computed."""
-        return self.diagonal(X)
-
-
-def label(name: str, space: str | None, *settings: str) -> str:
-    """Readable name of a kernel with its settings, and its feature space if there are several."""
-    arguments = f"({', '.join(settings)})" if settings else ""
-    return name + arguments + (f"[{space}]" if space is not None else "")
-
 
 @dataclass(frozen=True)
-class _Radial(BaseKernel):
+class Radial(BaseKernel):
     """Kernel with a width `gamma`: a number (perhaps `by_median`), "median", or 1 / n_features."""
 
     gamma: float | str | None = None
@@ -115,13 +91,8 @@ class _Radial(BaseKernel):
         elif self.gamma is not None:
             check_positive(self.gamma, "gamma", self.function_name)
 
-    @property
     @override
-    def adds_features_up(self) -> bool:
-        return True
-
-    @override
-    def on_training(self, X: Rows) -> Self:
+    def on_training(self, X: Any) -> Self:
         if self.gamma != "median":
             return self
         median = median_of_squared_distances(X, f"{self.function_name}('median')")
@@ -131,7 +102,7 @@ class _Radial(BaseKernel):
         """Squared distances times gamma, with the digits of the differences of objects."""
         from sklearn.metrics.pairwise import euclidean_distances
 
-        X, Y = near_zero(X, Y)
+        X, Y = _near_zero(X, Y)
         gamma = 1 / X.shape[1] if self.gamma is None else float(self.gamma)
         largest = max(
             np.einsum("nd,nd->n", each, each).max() for each in (X, Y) if each is not None
@@ -145,18 +116,20 @@ class _Radial(BaseKernel):
     def diagonal(self, X: NDArray) -> NDArray:
         return np.ones(len(X))
 
+    @property
     @override
-    def describe(self, space: str | None) -> str:
+    def title(self) -> str:
         if self.gamma is None:
-            return label(self.function_name, space)
+            return self.function_name
         setting = self.gamma if isinstance(self.gamma, str) else f"{self.gamma:.4g}"
-        return label(self.function_name, space, f"median={setting}" if self.by_median else setting)
+        return f"{self.function_name}({'median=' if self.by_median else ''}{setting})"
 
 
 @dataclass(frozen=True)
-class Gaussian(_Radial):
+class Gaussian(Radial):
     """exp(-gamma ||x - x'||^2)."""
 
+    function_name = "gaussian"
     at_median = 0.5
 
     @override
@@ -165,22 +138,18 @@ class Gaussian(_Radial):
 
 
 @dataclass(frozen=True)
-class InverseMultiquadric(_Radial):
+class InverseMultiquadric(Radial):
     """(1 + gamma ||x - x'||^2)^(-1/2), which is 1/2 at the median squared distance."""
 
+    function_name = "inverse_multiquadric"
     at_median = 3.0
-
-    @property
-    @override
-    def function_name(self) -> str:
-        return "inverse_multiquadric"
 
     @override
     def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:
         return (1 + self._scaled_distances(X, Y)) ** -0.5
 
 
-def median_of_squared_distances(X: Rows, owner: str) -> float:
+def median_of_squared_distances(X: Any, owner: str) -> float:
     """Median of ||x_i - x_j||^2 over pairs of training objects; O(min(N, 1000)^2 D).
 
     If most pairs are equal, as in a column of zeros with a few counts, it is that of the others.
@@ -224,6 +193,8 @@ class Polynomial(BaseKernel):
     gamma: float = 1.0
     coef0: float = 1.0
 
+    function_name = "polynomial"
+
     def __post_init__(self) -> None:
         degree = number_or_nan(self.degree)
         if not (degree >= 1 and degree.is_integer()):
@@ -232,11 +203,6 @@ class Polynomial(BaseKernel):
         if not 0 <= number_or_nan(self.coef0) < np.inf:
             rule = "0 or positive (below 0 the kernel is not positive semidefinite)"
             raise argument_error("coef0", "polynomial", rule, repr(self.coef0))
-
-    @property
-    @override
-    def adds_features_up(self) -> bool:
-        return True
 
     @override
     def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:
@@ -247,24 +213,28 @@ class Polynomial(BaseKernel):
     def diagonal(self, X: NDArray) -> NDArray:
         return (self.gamma * np.einsum("nd,nd->n", X, X) + self.coef0) ** self.degree
 
+    @property
     @override
-    def describe(self, space: str | None) -> str:
+    def title(self) -> str:
         settings = [f"{self.degree:g}"]
         settings += [f"gamma={self.gamma:.4g}"] if self.gamma != 1 else []
         settings += [f"coef0={self.coef0:.4g}"] if self.coef0 != 1 else []
-        return label("polynomial", space, *settings)
+        return f"polynomial({', '.join(settings)})"
 
 
 @dataclass(frozen=True)
-class Linear(Polynomial):
+class Linear(BaseKernel):
     """x'x."""
 
-    degree: int = 1
-    coef0: float = 0.0
+    function_name = "linear"
 
     @override
-    def describe(self, space: str | None) -> str:
-        return label("linear", space)
+    def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:
+        return X @ (X if Y is None else Y).T
+
+    @override
+    def diagonal(self, X: NDArray) -> NDArray:
+        return np.einsum("nd,nd->n", X, X)
 
 
 @dataclass(frozen=True)
@@ -273,19 +243,22 @@ class Covariance(BaseKernel):
 
     function: Any
 
+    function_name = "covariance"
+
     @override
     def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:
         if is_stationary(self.function):
-            X, Y = near_zero(X, Y)
+            X, Y = _near_zero(X, Y)
         return self._evaluate(self.function(X) if Y is None else self.function(X, Y))
 
     @override
     def diagonal(self, X: NDArray) -> NDArray:
         return self._evaluate(self.function(X, diag=True))
 
+    @property
     @override
-    def describe(self, space: str | None) -> str:
-        return label(type(self.function).__name__, space)
+    def title(self) -> str:
+        return type(self.function).__name__
 
     def _evaluate(self, graph: Any) -> NDArray:
         random = rvs_in_graph([graph])
@@ -301,24 +274,7 @@ class Covariance(BaseKernel):
 class Precomputed(BaseKernel):
     """Similarities instead of features; columns are training objects."""
 
-    @override
-    def train(self, X: NDArray, name: str) -> NDArray:
-        if X.shape[0] != X.shape[1]:
-            rule = (
-                "a square Gram matrix of the training objects (for new objects: their "
-                "similarities first, the training Gram matrix second)"
-            )
-            raise argument_error("X", name, rule, f"shape {X.shape}")
-        return X
-
-    @override
-    def cross(self, X: NDArray, X_train: NDArray, name: str) -> NDArray:
-        n_train = self.train(X_train, name).shape[0]
-        if X.shape[1] != n_train:
-            hint = ", which looks transposed" if X.shape[0] == n_train else ""
-            rule = f"of shape (new objects, {n_train} training objects)"
-            raise argument_error("X", name, rule, f"shape {X.shape}{hint}")
-        return X
+    function_name = "precomputed"
 
     @override
     def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:
@@ -327,10 +283,6 @@ class Precomputed(BaseKernel):
     @override
     def diagonal(self, X: NDArray) -> NDArray:
         return np.diagonal(X)
-
-    @override
-    def new_diagonal(self, X: NDArray) -> NDArray | None:
-        return None
 
     @override
     def describe(self, space: str | None) -> str:
@@ -342,7 +294,9 @@ class BasisExpansion(BaseKernel):
     """Features instead of a kernel."""
 
     function: Callable[[NDArray], NDArray]
-    is_kernel: ClassVar[bool] = False
+
+    is_kernel = False
+    function_name = "basis_expansion"
 
     def __post_init__(self) -> None:
         if not callable(self.function):
@@ -365,9 +319,10 @@ class BasisExpansion(BaseKernel):
         features = self.pairwise(X, None)
         return np.einsum("nm,nm->n", features, features)
 
+    @property
     @override
-    def describe(self, space: str | None) -> str:
-        return label(getattr(self.function, "__name__", "basis"), space)
+    def title(self) -> str:
+        return getattr(self.function, "__name__", "basis")
 
 
 @dataclass(frozen=True)
@@ -378,9 +333,10 @@ class Landmarks(BaseKernel):
     n_components: int
     seed: int
 
-    is_kernel: ClassVar[bool] = False
+    is_kernel = False
+    function_name = "landmarks"
 
-    def chosen(self, X: Rows) -> NDArray:
+    def chosen(self, X: Any) -> NDArray:
         """Draw the landmarks (m, D) from the training objects (N, D), the same in each call."""
         if self.n_components > len(X):
             rule = f"at most the number of training objects, {len(X)}"
@@ -388,20 +344,15 @@ class Landmarks(BaseKernel):
         rng = np.random.default_rng(self.seed)
         return np.asarray(X[rng.choice(len(X), self.n_components, replace=False)])
 
-    def trace(self, X: Rows) -> float:
+    def trace(self, X: Any) -> float:
         """Sum of the self-similarities of the training objects (N, D)."""
         diagonal = self.diagonal
         if is_dask(X):
             return float(X.map_blocks(diagonal, drop_axis=1, dtype=float).sum().compute())
         return float(diagonal(X).sum())
 
-    @property
     @override
-    def adds_features_up(self) -> bool:
-        return self.base.adds_features_up
-
-    @override
-    def on_training(self, X: Rows) -> Self:
+    def on_training(self, X: Any) -> Self:
         return replace(self, base=self.base.on_training(X))
 
     @override
@@ -412,6 +363,7 @@ class Landmarks(BaseKernel):
     def diagonal(self, X: NDArray) -> NDArray:
         return self.base.diagonal(X)
 
+    @property
     @override
-    def describe(self, space: str | None) -> str:
-        return f"landmarks {self.base.describe(space)}"
+    def title(self) -> str:
+        return f"landmarks {self.base.title}"

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from ...validation import argument_error, check_unmasked
 from .completed import CompletedRows
+from .features import check_chunks
 from .learned import ParametricStack
-from .rows import COMPARED_OBJECTS, check_chunks, evenly_spaced
 from .source import IN_MEMORY, KernelSource
 from .stack import as_stack, check_gram, labelled
 
@@ -39,6 +39,11 @@ def read_kernels(kernels: Any, owner: str) -> tuple[xr.DataArray, KernelSource]:
         besides = ", for basis functions kz.kernels.as_stack(functions)"
         check_gram(stack, owner, "kernels", besides)
     return stack, kernels if isinstance(kernels, CompletedRows) else IN_MEMORY
+
+
+def compared_objects(n: int) -> NDArray[np.int64]:
+    """Positions of up to 40 of n objects, evenly spaced, on which functions of results compare."""
+    return np.unique(np.linspace(0, n - 1, 40).round().astype(int))
 
 
 def rows_of(block: NDArray) -> Sequence[slice]:
@@ -69,7 +74,7 @@ class DaskStack(KernelSource):
             got = "a Dask array whose labels of 'obs' and 'basis' are the same"
             raise argument_error("kernels", owner, rule, got)
         unread = cls(stack, np.empty(0))
-        chosen, names = evenly_spaced(len(unread), COMPARED_OBJECTS), stack["kernel"].values
+        chosen, names = compared_objects(len(unread)), stack["kernel"].values
         (rows,) = unread.total(
             *(_compared_rows, owner, names, stack.sizes["basis"], chosen),
             by_object=[unread.slices],
@@ -84,7 +89,7 @@ class DaskStack(KernelSource):
     @override
     def declare(self, stack: xr.DataArray) -> None:
         """Declare `stand_ins` in the open model: results keep them, to tell whose they are."""
-        compared = stack["obs"].values[evenly_spaced(len(self), COMPARED_OBJECTS)]
+        compared = stack["obs"].values[compared_objects(len(self))]
         pm.modelcontext(None).add_coord("compared", compared)
         pm.Data("K_rows", self.rows, dims=("kernel", "compared", "basis"))
 

@@ -1,7 +1,9 @@
 """Objects in one or several feature spaces: an array, or a dict of arrays of the same objects."""
 
-from collections.abc import Collection, Iterable, Mapping
+import sys
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -28,7 +30,6 @@ from .labels import (
     order_of,
     with_ids_of_columns,
 )
-from .rows import check_chunks, fingerprint, is_dask
 
 # Of features whose spread is a smaller part of their size, single precision keeps three digits.
 SINGLE = 1e-4
@@ -62,27 +63,26 @@ class Objects:
         columns = slice(None) if names is None else np.argsort(names.astype(str), kind="stable")
         given = np.ascontiguousarray(self.features[space][rows][:, columns])
         with np.errstate(over="ignore", invalid="ignore"):
-            values = given.astype(np.float32)
             spread = np.ptp(given, axis=0)
             far = (spread > 0) & (spread < SINGLE * np.abs(given).max(axis=0))
-            values = np.where(far, given, values) if far.any() else values
+            values = np.where(far, given, given.astype(np.float32))
             mean = values.mean(axis=0, dtype=float)
             return fingerprint((mean, values - mean))
 
     def with_gram(self, space: str | None, name: str) -> "Objects":
         """Return training objects with the columns of the Gram matrix `name` as its rows are."""
-        labels, columns = pd.Index(self.labels), self.columns.get(space)
-        if self.features[space].shape[1] != len(labels):
+        gram, columns, labels = self.features[space], self.columns.get(space), pd.Index(self.labels)
+        if gram.shape[1] != len(labels):
             return self
-        gram, order = self.features[space], None
         if columns is not None:
-            requirement = "labelled alike in rows and columns"
-            order = order_of(columns, labels, "X", name, requirement)
-            if order is None and not counts_rows(columns):
+            rule = "labelled alike in rows and columns"
+            order = order_of(columns, labels, "X", name, rule)
+            if order is not None:
+                gram = gram[:, order]
+            elif not counts_rows(columns):
                 return self
-        gram = gram if order is None else gram[:, order]
-        features = self.features | {space: gram}
-        return replace(self, features=features, columns=self.columns | {space: labels})
+        named = self.columns | {space: labels}
+        return replace(self, features=self.features | {space: gram}, columns=named)
 
     def spaces_of(self, space: str | None) -> list[str | None]:
         """Feature spaces of a kernel: the space that it is bound to, or all."""
@@ -213,7 +213,7 @@ def _as_features(table: Any, argument: str) -> NDArray:
     check_one_table(table, argument, "Kernels")
     check_unmasked(table, argument, "Kernels")
     try:
-        array = table if np.ma.isMaskedArray(table) else np.asarray(table)
+        array = np.asarray(table)
     except ValueError:
         raise argument_error(argument, "Kernels", "an array of numbers", "a ragged one") from None
     if array.ndim != 2 or 0 in array.shape:
@@ -249,3 +249,33 @@ def labels_after(labels: NDArray, n: int) -> NDArray:
     """Numbers for n new objects without labels, none of which is the label of a training object."""
     start = int(labels.max()) + 1 if np.issubdtype(labels.dtype, np.integer) else 0
     return np.arange(start, start + n)
+
+
+def is_dask(X: Any) -> bool:
+    """Whether X is a Dask array; Dask need not be installed."""
+    dask_array = sys.modules.get("dask.array")
+    return dask_array is not None and isinstance(X, dask_array.Array)
+
+
+def check_chunks(
+    chunks: Mapping[Any, tuple[int, ...]], rows: str, argument: str, owner: str, call: str
+) -> None:
+    """Raise unless chunks, by dim, are of known size and split only `rows`; `call` makes such."""
+    if np.isnan([size for sizes in chunks.values() for size in sizes]).any():
+        got = "unknown sizes: call compute_chunk_sizes() of the Dask array"
+        raise argument_error(argument, owner, "of chunks of known size", got)
+    split = [dim for dim, sizes in chunks.items() if len(sizes) > 1 and dim != rows]
+    if split or 0 in chunks.get(rows, ()):
+        rule = f"of chunks of whole rows: {call}"
+        raise argument_error(argument, owner, rule, f"chunks {dict(chunks)}")
+
+
+def fingerprint(constants: Sequence[NDArray]) -> str:
+    """Short fingerprint of arrays up to rounding errors: last digits depend on the machine."""
+    digest = sha256()
+    for array in constants:
+        largest = float(np.abs(array).max(initial=0.0))
+        # Zeros may have a sign.
+        parts = np.round(array / (largest or 1.0) * 2**20) + 0.0
+        digest.update(f"{array.shape} {largest:.6g}".encode() + parts.tobytes())
+    return digest.hexdigest()[:8]

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pytensor.tensor import TensorVariable
 
 from ...validation import check_flag, check_positive
-from .base import BaseKernel, near_zero
+from .base import BaseKernel, Gaussian
 from .source import DIMS, KernelSource
 from .warnings import warn_of_near_identity, warn_of_negligible
 
@@ -59,54 +59,27 @@ class LearnedGaussian(BaseKernel):
 
     theta: Theta
 
-    def n_parameters(self, n_features: int) -> int:
-        """Return the number of parameters on a feature space."""
-        return n_features if self.theta.ard else 1
-
-    def values_at(self, theta: NDArray, X: NDArray, Y: NDArray | None) -> NDArray:
-        """Values (n, m) at parameters (n_parameters,)."""
-        # scikit-learn's input validation takes longer than the kernel of a hundred objects.
-        rows = X * np.sqrt(theta)
-        columns = rows if Y is None else Y * np.sqrt(theta)
-        exponent = rows @ columns.T
-        exponent *= 2.0
-        exponent -= np.einsum("nd,nd->n", rows, rows)[:, None]
-        exponent -= np.einsum("nd,nd->n", columns, columns)
-        np.minimum(exponent, 0.0, out=exponent)
-        return np.exp(exponent, out=exponent)
-
-    @property
-    @override
-    def adds_features_up(self) -> bool:
-        # With one parameter per feature, the scales are learned.
-        return not self.theta.ard
+    function_name = "gaussian"
 
     @override
     def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:
-        mean = self.theta.omega / self.theta.phi
-        return self.values_at(np.full(self.n_parameters(X.shape[1]), mean), *near_zero(X, Y))
+        return Gaussian(self.theta.omega / self.theta.phi).pairwise(X, Y)
 
     @override
     def diagonal(self, X: NDArray) -> NDArray:
         return np.ones(len(X))
-
-    @property
-    @override
-    def function_name(self) -> str:
-        return "gaussian"
 
 
 @dataclass(frozen=True)
 class LearnedKernel:
     """One kernel with parameters, at a position of a stack, of objects (n, D) and (N, D).
 
-    Normalisations (`steps`) leave a Gaussian kernel as it is.
+    Normalisations leave a Gaussian kernel as it is.
     """
 
     name: str
     position: int
-    base: LearnedGaussian
-    steps: tuple[str, ...]
+    theta: Theta
     space: str | None
     rows: NDArray
     columns: NDArray
@@ -117,16 +90,11 @@ class LearnedKernel:
         return np.median(self.columns, axis=0)
 
     @property
-    def n_parameters(self) -> int:
-        """Number of parameters."""
-        return self.base.n_parameters(self.columns.shape[1])
-
-    @property
     def labels(self) -> list[str]:
         """Labels of its parameters: its name, with the dimension's number for ARD."""
-        if not self.base.theta.ard:
+        if not self.theta.ard:
             return [self.name]
-        return [f"{self.name} {d}" for d in range(self.n_parameters)]
+        return [f"{self.name} {d}" for d in range(self.columns.shape[1])]
 
     @property
     def features(self) -> str:
@@ -136,15 +104,22 @@ class LearnedKernel:
     def tensor(self, theta: TensorVariable, rows: TensorVariable) -> TensorVariable:
         """Kernel (n, N) of objects with features `rows`, at parameters (n_parameters,)."""
         n_features = self.columns.shape[1]
-        scales = theta if self.base.theta.ard else theta[0]
+        scales = theta if self.theta.ard else theta[0]
         function = pm.gp.cov.ExpQuad(n_features, ls=pt.sqrt(0.5 / scales))
         rows = pt.specify_shape(rows, (None, n_features)) - self.centre
         return function(rows, self.columns - self.centre)
 
     def evaluate(self, theta: NDArray, rows: slice) -> NDArray:
         """Kernel (n, N) of a slice of the objects, at parameters (n_parameters,)."""
-        X, columns = self.rows[rows] - self.centre, self.columns - self.centre
-        return self.base.values_at(theta, X, columns)
+        # scikit-learn's input validation takes longer than the kernel of a hundred objects.
+        X = (self.rows[rows] - self.centre) * np.sqrt(theta)
+        Y = (self.columns - self.centre) * np.sqrt(theta)
+        exponent = X @ Y.T
+        exponent *= 2.0
+        exponent -= np.einsum("nd,nd->n", X, X)[:, None]
+        exponent -= np.einsum("nd,nd->n", Y, Y)
+        np.minimum(exponent, 0.0, out=exponent)
+        return np.exp(exponent, out=exponent)
 
 
 @dataclass(frozen=True)
@@ -167,12 +142,12 @@ class ParametricStack(KernelSource):
     @property
     @override
     def omega(self) -> NDArray[np.float64]:
-        return np.array([kernel.base.theta.omega for kernel in self.learned for _ in kernel.labels])
+        return np.array([kernel.theta.omega for kernel in self.learned for _ in kernel.labels])
 
     @property
     @override
     def phi(self) -> NDArray[np.float64]:
-        return np.array([kernel.base.theta.phi for kernel in self.learned for _ in kernel.labels])
+        return np.array([kernel.theta.phi for kernel in self.learned for _ in kernel.labels])
 
     @property
     def fixed(self) -> xr.DataArray:
@@ -212,14 +187,9 @@ class ParametricStack(KernelSource):
         warn_of_near_identity(self.fixed, owner)
 
     def tensor(
-        self,
-        theta: TensorVariable,
-        features: Mapping[str, Any] | None = None,
-        fixed: Any = None,
+        self, theta: TensorVariable, features: Mapping[str, Any], fixed: Any
     ) -> TensorVariable:
-        """Stack (kernel, obs, basis) as a tensor; a model's data stand for features and fixed."""
-        features = self.features if features is None else features
-        fixed = self.fixed.to_numpy() if fixed is None else fixed
+        """Stack (kernel, obs, basis) as a tensor, of data that stand for features and fixed."""
         matrices = {
             kernel.position: kernel.tensor(theta[part], pt.as_tensor(features[kernel.features]))
             for kernel, part in self.learned_parts()
@@ -238,8 +208,7 @@ class ParametricStack(KernelSource):
 
     @override
     def learned_parts(self) -> list[tuple[LearnedKernel, slice]]:
-        ends = np.cumsum([kernel.n_parameters for kernel in self.learned]).tolist()
-        return [
-            (kernel, slice(end - kernel.n_parameters, end))
-            for kernel, end in zip(self.learned, ends, strict=True)
-        ]
+        numbers = [len(kernel.labels) for kernel in self.learned]
+        ends = np.cumsum(numbers).tolist()
+        parts = [slice(end - number, end) for number, end in zip(numbers, ends, strict=True)]
+        return list(zip(self.learned, parts, strict=True))

@@ -14,7 +14,7 @@ D features.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from itertools import chain, count
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -23,15 +23,17 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from ...validation import Seed, argument_error, check_count, check_name, integer_seed
-from .base import BaseKernel, BasisExpansion, Landmarks, Precomputed
-from .features import Objects, feature_spaces
+from .base import BaseKernel, BasisExpansion, Landmarks, Linear, Polynomial, Precomputed, Radial
+from .features import Objects, feature_spaces, fingerprint, is_dask
 from .labels import NUMBERED, check_distinct
 from .learned import LearnedGaussian, LearnedKernel, ParametricStack
 from .normalization import NORMALIZATIONS, normalize, scale_to_trace
-from .rows import fingerprint, is_dask
 from .source import DIMS
 from .stack import Origin, with_origin
 from .warnings import warn_of_unequal_scales
+
+#: Kernel (n, M) of objects' features (n, D).
+type Function = Callable[[NDArray], NDArray]
 
 #: Largest chunk of a Dask array of kernels, in numbers (64 MB).
 LARGEST = 8_000_000
@@ -39,7 +41,10 @@ LARGEST = 8_000_000
 
 @dataclass(frozen=True)
 class Member:
-    """One kernel of a specification, with its normalisations; without a space, on all of them."""
+    """One kernel of a specification, with its normalisations; without a space, on all of them.
+
+    Of given training objects, it has a name, and its space is that of the objects.
+    """
 
     base: BaseKernel
     name: str | None = None
@@ -64,9 +69,13 @@ class Member:
             return self.name if space is None or self.space == space else f"{self.name}[{space}]"
         return self.base.describe(space)
 
-
-# Name, kernel and feature space.
-type Entry = tuple[str, Member, str | None]
+    @property
+    def sums_features(self) -> bool:
+        """Whether the kernel sums over features without scaling them, so that scales matter."""
+        base = self.base.base if isinstance(self.base, Landmarks) else self.base
+        if isinstance(base, LearnedGaussian):
+            return not base.theta.ard
+        return isinstance(base, Radial | Polynomial | Linear)
 
 
 @dataclass(frozen=True)
@@ -116,17 +125,10 @@ class Kernels:
         return Kernels(tuple(replace(member, space=space) for member in self.members))
 
     def normalize(self, *steps: str) -> "Kernels":
-        """Normalise every kernel, with constants of the training objects, also for new objects.
+        """Normalise every kernel by its training trace N ("trace") or self-similarity 1 ("unit").
 
-        Parameters
-        ----------
-        *steps : {"trace", "unit"}
-            Training trace N, or self-similarity 1.
-
-        Raises
-        ------
-        ValueError
-            For an unknown name, or a basis expansion (which is not a matrix of similarities).
+        The constants are those of the training objects, also for new objects. An unknown name
+        raises a ValueError, as does a basis expansion (which is not a matrix of similarities).
         """
         for step in steps:
             check_name(step, NORMALIZATIONS, "steps", "normalize")
@@ -152,7 +154,6 @@ class Kernels:
             Number of landmarks m, training objects drawn with equal probabilities, and of columns
             of the stack. Kernels of one feature space share their landmarks.
         seed : int, SeedSequence, Generator or None, default=0
-            Seed of the landmarks.
 
         Returns
         -------
@@ -229,165 +230,160 @@ class Kernels:
         -----
         Costs O(S n N D).
         """
-        train, entries = self._trained(X if X_train is None else X_train)
+        train, members = self._on_training(X if X_train is None else X_train)
         new = train if X_train is None else feature_spaces(X, train)
-        spaces = [space for _, _, space in entries]
+        spaces = [member.space for member in members]
         new.check_has(spaces)
+        _check_columns(members, train, new)
         if new is train:
-            added_up = {space for _, member, space in entries if member.base.adds_features_up}
-            warn_of_unequal_scales({s: train.features[s] for s in train.features if s in added_up})
-        learned = tuple(
-            LearnedKernel(
-                *(name, position, member.base, member.steps, space),
-                *(new.features[space], train.features[space]),
-            )
-            for position, (name, member, space) in enumerate(entries)
-            if isinstance(member.base, LearnedGaussian)
-        )
-        # Kernels of the training objects are computed without what new objects need.
-        fitted = {
-            entry[0]: _function_of(entry, train)
-            for entry in entries
-            if new is not train or isinstance(entry[1].base, Landmarks)
-        }
+            summed = {member.space for member in members if member.sums_features}
+            warn_of_unequal_scales({s: train.features[s] for s in train.features if s in summed})
+        functions = [_function_of(member, train) for member in members]
         if new.are_dask(spaces):
-            self._check_row_by_row()
-            values = _values_of_dask(entries, fitted, new, train)
+            values = _values_of_dask(members, functions, new, train)
         else:
-            values = _values(entries, fitted, new)
+            values = _values(members, functions, new)
         basis = train.labels
-        if not all(member.base.is_kernel for member in self.members):
-            basis = _feature_labels(values.shape[2], entries, fitted, train)
+        if not all(member.base.is_kernel for member in members):
+            basis = _feature_labels(values.shape[2], members, functions, train)
+        descriptions = {member.name: member.base.describe(member.space) for member in members}
         stack = xr.DataArray(
             values,
             dims=DIMS,
             coords={
-                "kernel": [name for name, _, _ in entries],
+                "kernel": list(descriptions),
                 "obs": ("obs", new.labels, NUMBERED if new.numbered else None),
                 "basis": basis,
             },
             name="kernels",
-            attrs={n: m.base.describe(space) for n, m, space in entries if m.name is not None},
+            attrs={name: text for name, text in descriptions.items() if name != text},
         )
-        stack = with_origin(stack, {name: _origin(m, train, s) for name, m, s in entries})
+        stack = with_origin(stack, {member.name: _origin(member, train) for member in members})
+        learned = tuple(
+            LearnedKernel(
+                *(m.name, position, m.base.theta, m.space),
+                *(new.features[m.space], train.features[m.space]),
+            )
+            for position, m in enumerate(members)
+            if isinstance(m.base, LearnedGaussian)
+        )
         return ParametricStack(stack, learned) if learned else stack
-
-    def _check_row_by_row(self) -> None:
-        """Raise for kernels whose rows cannot be computed by chunks of a Dask array."""
-        for member in self.members:
-            if isinstance(member.base, LearnedGaussian | BasisExpansion):
-                rule = (
-                    "kernels without parameters to learn, or features in place of them, for a Dask "
-                    "array"
-                )
-                raise argument_error("kernels", "Kernels", rule, repr(member.name_on(None)))
 
     @property
     def grams(self) -> set[str | None]:
         """Feature spaces of precomputed kernels; None stands for all."""
         return {each.space for each in self.members if isinstance(each.base, Precomputed)}
 
-    def _trained(self, X_train: Any) -> tuple[Objects, list[Entry]]:
-        """Training objects, and kernels with their names and feature spaces."""
+    def _on_training(self, X_train: Any) -> tuple[Objects, list[Member]]:
+        """Training objects, and one member per kernel and feature space."""
         train = feature_spaces(X_train, grams=self.grams)
-        entries = list(self._resolve(train))
-        whole = [space for _, member, space in entries if not isinstance(member.base, Landmarks)]
+        members = list(self._resolve(train))
+        whole = [member.space for member in members if not isinstance(member.base, Landmarks)]
         if train.are_dask(whole):
             rule = (
                 "training objects in memory, for kernels that keep all of them: X.compute(), or "
                 "kernels.landmarks(500)"
             )
             raise argument_error("X", "Kernels", rule, "a Dask array")
-        for name, member, space in entries:
+        for member in members:
             if isinstance(member.base, Precomputed):
-                train = train.with_gram(space, name)
-        return train, entries
+                train = train.with_gram(member.space, member.name)
+        return train, members
 
-    def _resolve(self, objects: Objects) -> Iterator[Entry]:
-        """Yield name, kernel and feature space of every entry, given the training objects."""
-        pairs = [
-            (replace(member, base=member.base.on_training(objects.features[space])), space)
-            for member in self.members
-            for space in objects.spaces_of(member.space)
-        ]
+    def _resolve(self, objects: Objects) -> Iterator[Member]:
+        """Yield every kernel on its feature space, with its name; given names do not change."""
+        pairs = [(m, space) for m in self.members for space in objects.spaces_of(m.space)]
         taken = {member.name_on(space) for member, space in pairs if member.name is not None}
         for member, space in pairs:
-            name = member.name_on(space)
+            base = member.base.on_training(objects.features[space])
+            name = replace(member, base=base).name_on(space)
             if member.name is None:
-                # Given names do not change; equal descriptions are numbered.
-                numbered = (f"{name} #{i}" for i in count(2))
-                name = next(each for each in chain([name], numbered) if each not in taken)
+                described, numbers = name, count(2)
+                while name in taken:
+                    name = f"{described} #{next(numbers)}"
                 taken.add(name)
-            yield name, member, space
+            yield Member(base, name, space, member.steps)
 
 
-def _origin(member: Member, train: Objects, space: str | None) -> Origin:
+def _check_columns(members: Sequence[Member], train: Objects, new: Objects) -> None:
+    """Raise unless training objects and new objects have the same features, or similarities."""
+    for member in members:
+        X, shape = train.features[member.space], new.features[member.space].shape
+        n_train, width = X.shape
+        if isinstance(member.base, Precomputed):
+            rule = (
+                "a square Gram matrix of the training objects (for new objects: their "
+                "similarities first, the training Gram matrix second)"
+            )
+            if n_train != width:
+                raise argument_error("X", member.name, rule, f"shape {X.shape}")
+            if shape[1] != n_train:
+                hint = ", which looks transposed" if shape[0] == n_train else ""
+                rule = f"of shape (new objects, {n_train} training objects)"
+                raise argument_error("X", member.name, rule, f"shape {shape}{hint}")
+        elif shape[1] != width:
+            rule = f"of {width} features, as the training objects are"
+            raise argument_error("X", member.name, rule, f"{shape[1]} features")
+
+
+def _origin(member: Member, train: Objects) -> Origin:
     """Return what identifies a kernel's normalisation and training objects."""
     steps = " ".join(member.steps)
     # Kernels with parameters hold the training objects themselves.
     if not member.base.is_kernel or isinstance(member.base, LearnedGaussian):
         return Origin(steps)
-    return Origin(steps, len(train.labels), train.fingerprint(space))
+    return Origin(steps, len(train.labels), train.fingerprint(member.space))
 
 
-def _function_of(entry: Entry, train: Objects) -> Callable[[NDArray], NDArray]:
+def _function_of(member: Member, train: Objects) -> Function:
     """Kernel (n, M) as a function of objects' features (n, D), normalised as the training kernel.
 
     It goes to the workers of a cluster, with the landmarks alone.
     """
-    name, member, space = entry
-    base, steps, X, scale = member.base, member.steps, train.features[space], 1.0
+    base, steps, X, scale = member.base, member.steps, train.features[member.space], 1.0
     if isinstance(base, Landmarks):
         if "trace" in steps and "unit" not in steps:
             # The trace is that of all training objects.
-            scale, steps = scale_to_trace(base.trace(X), len(X), name), ()
+            scale, steps = scale_to_trace(base.trace(X), len(X), member.name), ()
         X = base.chosen(X)
-    trained = base.diagonal(X) if steps else None
 
     def normalised(new: NDArray) -> NDArray:
-        values = base.cross(new, X, name)
-        if trained is None:
+        values = base.pairwise(new, None if new is X else X)
+        if not steps:
             return values if scale == 1 else scale * values
-        return normalize(values, base.new_diagonal(new), trained, steps, name)
+        own = trained = np.diagonal(values)
+        if new is not X:
+            own = None if isinstance(base, Precomputed) else base.diagonal(new)
+            trained = base.diagonal(X)
+        return normalize(values, own, trained, steps, member.name)
 
     return normalised
 
 
 def _feature_labels(
-    n: int,
-    entries: Sequence[Entry],
-    fitted: dict[str, Callable[[NDArray], NDArray]],
-    train: Objects,
+    n: int, members: Sequence[Member], functions: Sequence[Function], train: Objects
 ) -> NDArray:
     """Label n features, so that those of other training objects, or orders, have other labels."""
     codes = []
-    for name, member, space in entries:
+    for member, function in zip(members, functions, strict=True):
         if isinstance(member.base, Landmarks):
             # What the landmarks are among the training objects, and their normalised kernel.
-            chosen = member.base.chosen(train.features[space])
-            codes.append(f"{name} {fingerprint((chosen, fitted[name](chosen)))}")
+            chosen = member.base.chosen(train.features[member.space])
+            codes.append(f"{member.name} {fingerprint((chosen, function(chosen)))}")
     # Models take the kernels in any order.
     code = f" {sha256(' '.join(sorted(codes)).encode()).hexdigest()[:8]}" if codes else ""
     return np.array([f"phi{m}{code}" for m in range(n)])
 
 
-def _values(
-    entries: Sequence[Entry], fitted: dict[str, Callable[[NDArray], NDArray]], objects: Objects
-) -> NDArray:
-    """Kernels (S, n, M) of objects in memory, the training objects where none was fitted."""
+def _values(members: Sequence[Member], functions: Sequence[Function], objects: Objects) -> NDArray:
+    """Kernels (S, n, M) of objects in memory."""
     columns = {}
-    for name, member, space in entries:
-        X = objects.features[space]
-        if name in fitted:
-            columns[name] = fitted[name](X)
-        else:
-            gram = member.base.train(X, name)
-            own = np.diagonal(gram)
-            columns[name] = normalize(gram, own, own, member.steps, name)
-        if not np.isfinite(columns[name]).all():
+    for member, function in zip(members, functions, strict=True):
+        columns[member.name] = function(objects.features[member.space])
+        if not np.isfinite(columns[member.name]).all():
             largest = max(float(np.abs(each).max()) for each in objects.features.values())
             rule = "small enough that kernels do not overflow: standardise the features"
-            got = f"entries up to {largest:.3g} in size, for which {name!r} is not finite"
+            got = f"entries up to {largest:.3g} in size, for which {member.name!r} is not finite"
             raise argument_error("X", "Kernels", rule, got)
     _one_width({name: values.shape[1] for name, values in columns.items()})
     return np.stack([*columns.values()])
@@ -402,19 +398,22 @@ def _one_width(widths: dict[str, int]) -> int:
 
 
 def _values_of_dask(
-    entries: Sequence[Entry],
-    fitted: dict[str, Callable[[NDArray], NDArray]],
-    objects: Objects,
-    train: Objects,
+    members: Sequence[Member], functions: Sequence[Function], objects: Objects, train: Objects
 ) -> Any:
     """Dask array (S, n, M) in the features' chunks of objects, or smaller ones of 64 MB."""
     import dask
     import dask.array as da
 
+    for member in members:
+        if isinstance(member.base, LearnedGaussian | BasisExpansion):
+            rule = (
+                "kernels without parameters to learn, or features in place of them, for a Dask "
+                "array"
+            )
+            raise argument_error("kernels", "Kernels", rule, repr(member.base.title))
     n_train = len(train.labels)
-    widths = {name: getattr(m.base, "n_components", n_train) for name, m, _ in entries}
-    width = _one_width(widths)
-    kernels = [(space, fitted[name]) for name, _, space in entries]
+    width = _one_width({m.name: getattr(m.base, "n_components", n_train) for m in members})
+    kernels = [(m.space, function) for m, function in zip(members, functions, strict=True)]
     spaces = list(dict.fromkeys(space for space, _ in kernels))
     features = [objects.features[space] for space in spaces]
     rows = next(X.chunks[0] for X in features if is_dask(X))
@@ -422,17 +421,13 @@ def _values_of_dask(
     features = [da.asarray(X).rechunk((rows if max(rows) <= most else most, -1)) for X in features]
     # One task holds the kernels, which go to each worker once.
     shared = dask.delayed(list, pure=False)(dask.delayed(kernels, traverse=False))
+
+    def of_chunk(*features: NDArray, kernels: list[Any]) -> NDArray:
+        by_space = dict(zip(spaces, features, strict=True))
+        return np.stack([function(by_space[space]) for space, function in kernels])
+
     return da.map_blocks(
-        _values_of_chunk, *features, kernels=shared, spaces=spaces,
+        of_chunk, *features, kernels=shared,
         new_axis=0, chunks=((len(kernels),), features[0].chunks[0], (width,)), dtype=float,
         meta=np.empty((0, 0, 0)),
     )  # fmt: skip
-
-
-def _values_of_chunk(
-    *features: NDArray,
-    kernels: Sequence[tuple[str | None, Callable[[NDArray], NDArray]]],
-    spaces: Sequence[str | None],
-) -> NDArray:
-    by_space = dict(zip(spaces, features, strict=True))
-    return np.stack([function(by_space[space]) for space, function in kernels])

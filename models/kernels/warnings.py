@@ -1,13 +1,13 @@
 """Warnings about kernels and features that are valid but most likely unintended."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
 from ...user_warnings import warn_user
-from .rows import Rows
 
 # Off-diagonal entries below this fraction of the diagonal are negligible.
 NEGLIGIBLE = 1e-6
@@ -94,7 +94,7 @@ def _is_nearly_identity(gram: NDArray) -> bool:
     return 2 * int(np.count_nonzero(neighbours < NEIGHBOURS)) > n
 
 
-def warn_of_unequal_scales(features: Mapping[str | None, Rows]) -> None:
+def warn_of_unequal_scales(features: Mapping[str | None, Any]) -> None:
     """Warn if a quarter of the features (n, D) or more are negligible beside that of largest sd."""
     found = [text for space, X in features.items() if (text := _unequal_scales(X, space))]
     if found:
@@ -106,7 +106,7 @@ def warn_of_unequal_scales(features: Mapping[str | None, Rows]) -> None:
         )
 
 
-def _unequal_scales(X: Rows, space: str | None) -> str | None:
+def _unequal_scales(X: Any, space: str | None) -> str | None:
     """Name the feature that dominates the others, or None."""
     # Rounding can give a constant column a nonzero deviation.
     deviations, sizes = np.asarray(X.std(axis=0)), np.asarray(abs(X).max(axis=0))

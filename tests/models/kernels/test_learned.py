@@ -61,9 +61,8 @@ def test_numbers_are_those_of_fixed_kernels(objects):
 def test_tensors_are_the_numbers(objects):
     stack = KERNELS(*objects)
     theta = pt.vector("theta")
-    np.testing.assert_allclose(
-        stack.tensor(theta).eval({theta: VALUES}), stack.evaluate(VALUES), atol=1e-9
-    )
+    tensor = stack.tensor(theta, stack.features, stack.fixed.to_numpy())
+    np.testing.assert_allclose(tensor.eval({theta: VALUES}), stack.evaluate(VALUES), atol=1e-9)
 
 
 def test_density_is_the_papers():

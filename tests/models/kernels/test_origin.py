@@ -69,9 +69,9 @@ def test_groups_that_are_far_apart_have_the_digits_of_their_differences(name):
 def test_learned_kernels_do_not_depend_on_the_origin():
     near = np.round(np.random.default_rng(0).normal(size=(9, 2)) * 2**20) / 2**20
     stacks = [STATIONARY["learned"](X) for X in (near, near + 2.0**26)]
-    here, there = (
-        [s.evaluate(np.array([0.7])), s.tensor(pt.as_tensor([0.7])).eval()] for s in stacks
-    )
+    theta = np.array([0.7])
+    tensors = [s.tensor(pt.as_tensor(theta), s.features, s.fixed.to_numpy()) for s in stacks]
+    here, there = ([s.evaluate(theta), f.eval()] for s, f in zip(stacks, tensors, strict=True))
     np.testing.assert_allclose(there, here, rtol=0, atol=1e-12)
     np.testing.assert_allclose(here[0], here[1], rtol=0, atol=1e-12)
 
