@@ -12,7 +12,6 @@ from .declaration import Declaration
 from .kernels.dask_stack import read_kernels
 from .kernels.labels import aligned, ids_along
 from .kernels.source import DIMS, KernelSource
-from .kernels.stack import Origin, origin_of
 from .learned_scale import LearnedScale
 
 __all__ = ["CompositeDeclaration", "LabelledDeclaration"]
@@ -31,7 +30,8 @@ class CompositeDeclaration(Declaration):
 
     combination: Any
     kernel_source: KernelSource
-    origin: dict[str, Origin]
+    #: Attributes of the kernels: their normalisations and training objects.
+    origin: dict[str, Any]
 
     def read_kernels(
         self, kernels: Any, combination: str | Combination, shape: float, rate: float | LearnedScale
@@ -42,7 +42,7 @@ class CompositeDeclaration(Declaration):
         """
         owner = type(self).__name__
         stack, self.kernel_source = read_kernels(kernels, owner)
-        self.origin = origin_of(stack)
+        self.origin = stack["kernel"].attrs
         if isinstance(combination, str):
             check_name(combination, self.rules, "combination", owner)
             combination = self.rules[combination]()

@@ -16,7 +16,7 @@ from xarray import DataArray, Dataset, DataTree
 
 from ...models.combinations.sums import Combination, WeightedSum
 from ...models.kernels.dask_stack import compared_objects
-from ...models.kernels.stack import as_stack, with_origin
+from ...models.kernels.stack import as_stack
 from ...user_warnings import numpy_warnings
 from ...validation import Seed, argument_error, check_arguments, integer_seed
 from .completions import predict_each_completion
@@ -233,7 +233,7 @@ def stack_of_new_objects(model: pm.Model, kernels_new: Any) -> DataArray:
     # Names and labels alone count.
     entries = np.broadcast_to(np.nan, [len(labels) for labels in coords.values()])
     trained = DataArray(entries, dims=dims, coords=coords)
-    trained = with_origin(trained, getattr(model, "origin", {}))
+    trained["kernel"].attrs.update(getattr(model, "origin", {}))
     return as_stack(kernels_new, like=trained, owner="predict", argument="kernels_new")
 
 

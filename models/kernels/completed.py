@@ -1,6 +1,6 @@
 """Completed kernels of the same objects, several draws of each."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, override
@@ -36,21 +36,13 @@ class CompletedRows(KernelSource):
         """Return the number of completions."""
         return len(self.draws)
 
-    def __iter__(self) -> Iterator[xr.DataArray]:
-        """Go through the draws as stacks (kernel, obs, basis)."""
-        return (self[m] for m in range(len(self)))
-
     def __getitem__(self, completion: int) -> xr.DataArray:
         """Return one draw as a stack (kernel, obs, basis)."""
         return self.mean.copy(data=self.draws[completion])
 
-    def stack_for(self, argument: str, owner: str, basis: Any) -> xr.DataArray:
-        """Return the stack for where one is needed."""
-        return self.mean
-
     @override
     def stacks(self, stack: xr.DataArray) -> list[xr.DataArray]:
-        return [stack, *self]
+        return [stack, *(self[m] for m in range(len(self)))]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -151,10 +143,3 @@ class CompletedKernels:
             own, diagonal = kernel[np.ix_(rows, columns)], np.diagonal(kernel)
             target[:] = normalize(own, diagonal[rows], diagonal[columns], self.steps, str(name))
         return taken
-
-    def stack_for(self, argument: str, owner: str, basis: Any) -> xr.DataArray:
-        """Raise a ValueError: a model takes the kernels of its own objects."""
-        of = "of(train)" if basis is None else "of(new, train)"
-        raise argument_error(
-            argument, owner, f"completion.{of}, the kernels of some objects", "all"
-        )

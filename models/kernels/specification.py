@@ -11,6 +11,7 @@ Notation: S kernels, N training objects, n new objects, M basis functions (M = N
 D features.
 """
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -29,7 +30,7 @@ from .labels import NUMBERED, check_distinct
 from .learned import LearnedGaussian, LearnedKernel, ParametricStack
 from .normalization import NORMALIZATIONS, normalize, scale_to_trace
 from .source import DIMS
-from .stack import Origin, with_origin
+from .stack import ORIGIN, Origin
 from .warnings import warn_of_unequal_scales
 
 #: Kernel (n, M) of objects' features (n, D).
@@ -247,18 +248,18 @@ class Kernels:
         if not all(member.base.is_kernel for member in members):
             basis = _feature_labels(values.shape[2], members, functions, train)
         descriptions = {member.name: member.base.describe(member.space) for member in members}
+        origins = {member.name: _origin(member, train) for member in members}
         stack = xr.DataArray(
             values,
             dims=DIMS,
             coords={
-                "kernel": list(descriptions),
+                "kernel": ("kernel", list(descriptions), {ORIGIN: json.dumps(origins)}),
                 "obs": ("obs", new.labels, NUMBERED if new.numbered else None),
                 "basis": basis,
             },
             name="kernels",
             attrs={name: text for name, text in descriptions.items() if name != text},
         )
-        stack = with_origin(stack, {member.name: _origin(member, train) for member in members})
         learned = tuple(
             LearnedKernel(
                 *(m.name, position, m.base.theta, m.space),

@@ -25,6 +25,7 @@ from ...validation import (
     check_square_symmetric,
     check_unmasked,
 )
+from .completed import CompletedKernels, CompletedRows
 from .features import counts_as, labels_after
 from .labels import (
     NUMBERED,
@@ -40,7 +41,8 @@ from .source import DIMS
 
 #: Attribute of a stack with the relative size of rounding errors of the kernels it was made from.
 PRECISION = "precision"
-#: Attribute of the coordinate "kernel", as JSON, of kernels that a specification has made.
+#: Attribute of the coordinate "kernel" of kernels that a specification has made: an `Origin` of
+#: each by name, as JSON.
 ORIGIN = "origin"
 #: Largest size of an entry.
 LARGEST = 1e60
@@ -92,9 +94,8 @@ def as_stack(
     Raises
     ------
     ValueError
-        If dims, shapes or labels disagree (the message names arrays that look transposed, and
-        labels), names repeat, labels are missing or ambiguous, or entries are masked or not finite;
-        also if a Gram matrix is not symmetric or not positive semidefinite.
+        If dims, shapes or labels disagree, names repeat, labels are missing or ambiguous, entries
+        are masked or not finite, or a Gram matrix is not symmetric or not positive semidefinite.
 
     Notes
     -----
@@ -121,15 +122,28 @@ def as_stack(
     rows, size = values.swapaxes(0, 1), float(np.abs(values).max())
     check_repeated(stack.indexes["obs"], rows, argument, owner, tolerance=precision * size)
     if is_gram:
-        named = _entries(kernels, stack["kernel"].values, argument)
-        values = _as_gram(values, named, jitter, precision, owner)
+        entries = _entries(kernels, stack["kernel"].values, argument)
+        for matrix, entry in zip(values, entries, strict=True):
+            check_square_symmetric(matrix, entry, owner, tolerance=precision)
+        transposed = values.swapaxes(1, 2)
+        if not np.array_equal(values, transposed):
+            values = (values + transposed) / 2
+        if jitter:
+            values = values + jitter * np.eye(values.shape[1])
+        for matrix, entry in zip(values, entries, strict=True):
+            check_psd(matrix, entry, owner, tolerance=precision)
     return xr.DataArray(values, dims=DIMS, coords=stack.coords, name="kernels")
 
 
 def labelled(kernels: Any, like: xr.DataArray | None, owner: str, argument: str) -> xr.DataArray:
     """Kernels in any form with dims and labels, which are checked, but not their entries."""
-    if hasattr(kernels, "stack_for"):  # completed kernels
-        kernels = kernels.stack_for(argument, owner, like)
+    if isinstance(kernels, CompletedRows):
+        kernels = kernels.mean
+    if isinstance(kernels, CompletedKernels):
+        rule = (
+            f"completion.of({'train' if like is None else 'new, train'}), kernels of some objects"
+        )
+        raise argument_error(argument, owner, rule, "all")
     if callable(kernels):
         got = "a specification, or kernels with parameters"
         raise argument_error(argument, owner, "computed from data: kernels(X_train)", got)
@@ -154,22 +168,6 @@ def check_gram(stack: xr.DataArray, owner: str, argument: str, besides: str = ""
     raise argument_error(argument, owner, rule + besides, got)
 
 
-def _as_gram(
-    values: NDArray, names: list[str], jitter: float, precision: float, owner: str
-) -> NDArray:
-    """Check Gram matrices of shape (S, N, N), make them symmetric and add the jitter."""
-    for matrix, name in zip(values, names, strict=True):
-        check_square_symmetric(matrix, name, owner, tolerance=precision)
-    transposed = values.swapaxes(1, 2)
-    if not np.array_equal(values, transposed):
-        values = (values + transposed) / 2
-    if jitter:
-        values = values + jitter * np.eye(values.shape[1])
-    for matrix, name in zip(values, names, strict=True):
-        check_psd(matrix, name, owner, tolerance=precision)
-    return values
-
-
 def _entries(kernels: Any, names: Iterable[Any], argument: str) -> list[str]:
     """How messages call each kernel of an argument; one matrix by the argument alone."""
     alone = getattr(kernels, "ndim", 0) == 2
@@ -181,19 +179,6 @@ def precision_of(kernels: Any) -> float:
     dtype = np.asarray(kernels).dtype
     eps = 100 * float(np.finfo(dtype).eps) if dtype.kind == "f" else 0.0
     return max(ROUNDING, eps, getattr(kernels, "attrs", {}).get(PRECISION, 0.0))
-
-
-def origin_of(stack: xr.DataArray) -> dict[str, Origin]:
-    """Read the origins by kernel; none of kernels that no specification has made."""
-    told = json.loads(stack["kernel"].attrs.get(ORIGIN, "{}"))
-    return {name: Origin(*each) for name, each in told.items()}
-
-
-def with_origin(stack: xr.DataArray, origin: Mapping[str, Origin]) -> xr.DataArray:
-    """Write the origins by kernel into a stack, and return it."""
-    if origin:
-        stack["kernel"].attrs[ORIGIN] = json.dumps(origin)
-    return stack
 
 
 def label_difference(labels: Iterable, expected: Iterable) -> str:
@@ -227,11 +212,11 @@ def _in_order_of(
     rule = "computed against the training objects, in their order: kernels(X_new, X_train)"
     labels = stack.indexes["basis"], like.indexes["basis"]
     columns = order_of(*labels, argument, owner, rule, by_position=False)
-    own, trained = origin_of(stack), origin_of(like)
+    own, trained = (json.loads(each["kernel"].attrs.get(ORIGIN, "{}")) for each in (stack, like))
     for name in map(str, expected):
         if name not in own.keys() & trained:
             continue
-        mine, theirs = own[name], trained[name]
+        mine, theirs = Origin(*own[name]), Origin(*trained[name])
         if mine.steps != theirs.steps:
             rule = (
                 f"kernels normalised as the training kernels ({theirs.steps or 'not at all'}; "
