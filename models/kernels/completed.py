@@ -15,8 +15,6 @@ from .labels import check_distinct, listed
 from .normalization import normalize
 from .source import KernelSource
 
-OWNER = "CompletedKernels"
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CompletedRows(KernelSource):
@@ -125,15 +123,14 @@ class CompletedKernels:
         return CompletedRows(mean.copy(data=values), together, complete, self.key)
 
     def _positions(self, ids: Iterable[Any], argument: str) -> NDArray[np.intp]:
-        labels = list(pd.Index(ids))
-        if not labels:
-            raise argument_error(argument, f"{OWNER}.of", "one id or more", "none")
-        check_distinct(labels, argument, f"{OWNER}.of")
-        positions = pd.Index(self.objects).get_indexer(pd.Index(labels))
+        labels, owner = pd.Index(ids), "CompletedKernels.of"
+        if labels.empty:
+            raise argument_error(argument, owner, "one id or more", "none")
+        check_distinct(labels, argument, owner)
+        positions = pd.Index(self.objects).get_indexer(labels)
         if (positions < 0).any():
-            unknown = [label for label, p in zip(labels, positions, strict=True) if p < 0]
-            got = f"the unknown {listed(unknown)}"
-            raise argument_error(argument, f"{OWNER}.of", "ids of completed objects", got)
+            got = f"the unknown {listed(labels[positions < 0])}"
+            raise argument_error(argument, owner, "ids of completed objects", got)
         return positions
 
     def _taken(self, stack: NDArray, rows: NDArray, columns: NDArray) -> NDArray:

@@ -1,4 +1,4 @@
-"""Kernel functions, each as a specification of one kernel."""
+"""The functions that specify one kernel."""
 
 from collections.abc import Callable
 from typing import Any, Literal
@@ -6,16 +6,7 @@ from typing import Any, Literal
 import pymc as pm
 from numpy.typing import NDArray
 
-from .base import (
-    BaseKernel,
-    BasisExpansion,
-    Covariance,
-    Gaussian,
-    InverseMultiquadric,
-    Linear,
-    Polynomial,
-    Precomputed,
-)
+from . import base
 from .learned import LearnedGaussian, Theta
 from .specification import Kernels, Member
 
@@ -44,7 +35,7 @@ def gaussian(gamma: float | Literal["median"] | Theta | None = None) -> Kernels:
     >>> kernels(X_train)["kernel"].values
     array(['gaussian(median=0.01911)', 'linear'], dtype='<U24')
     """
-    return _one(LearnedGaussian(gamma) if isinstance(gamma, Theta) else Gaussian(gamma))
+    return _one(LearnedGaussian(gamma) if isinstance(gamma, Theta) else base.Gaussian(gamma))
 
 
 def inverse_multiquadric(gamma: float | Literal["median"] | None = None) -> Kernels:
@@ -59,7 +50,7 @@ def inverse_multiquadric(gamma: float | Literal["median"] | None = None) -> Kern
     --------
     >>> stack = kz.kernels.inverse_multiquadric("median")(X_train)
     """
-    return _one(InverseMultiquadric(gamma))
+    return _one(base.InverseMultiquadric(gamma))
 
 
 def polynomial(degree: int = 2, gamma: float = 1.0, coef0: float = 1.0) -> Kernels:
@@ -73,7 +64,7 @@ def polynomial(degree: int = 2, gamma: float = 1.0, coef0: float = 1.0) -> Kerne
     --------
     >>> stack = kz.polynomial(2, gamma=0.1)(X_train)
     """
-    return _one(Polynomial(degree, gamma, coef0))
+    return _one(base.Polynomial(degree, gamma, coef0))
 
 
 def linear() -> Kernels:
@@ -83,7 +74,7 @@ def linear() -> Kernels:
     --------
     >>> stack = kz.linear()(X_train)
     """
-    return _one(Linear())
+    return _one(base.Linear())
 
 
 def precomputed() -> Kernels:
@@ -99,21 +90,13 @@ def precomputed() -> Kernels:
     >>> gram = np.exp(-squared_distances)
     >>> stack = kz.kernels.precomputed().normalize("trace")(gram)
     """
-    return _one(Precomputed())
+    return _one(base.Precomputed())
 
 
 def covariance(function: Any) -> Kernels:
-    """Any covariance function of ``pm.gp.cov``.
+    """Any covariance function of ``pm.gp.cov`` with fixed hyperparameters.
 
-    Parameters
-    ----------
-    function : pymc.gp.cov.BaseCovariance
-        A covariance function with fixed hyperparameters; random variables raise a ValueError.
-
-    Raises
-    ------
-    TypeError
-        For anything else.
+    Random variables among them raise a ValueError; what is no covariance function, a TypeError.
 
     Examples
     --------
@@ -124,25 +107,22 @@ def covariance(function: Any) -> Kernels:
             "The 'function' argument of covariance must be a covariance function of pm.gp.cov. "
             f"Got {function!r}."
         )
-    return _one(Covariance(function))
+    return _one(base.Covariance(function))
 
 
 def basis_expansion(function: Callable[[NDArray], NDArray]) -> Kernels:
     """Features instead of a kernel: the stack has one column per basis function.
 
-    Parameters
-    ----------
-    function : callable
-        Maps objects of shape (n, D) to features of shape (n, M), row by row; fit its parameters
-        beforehand, as those of scikit-learn's `Nystroem`.
+    `function` maps objects of shape (n, D) to features of shape (n, M), row by row; fit its
+    parameters beforehand, as those of scikit-learn's `Nystroem`.
 
     Examples
     --------
     >>> squares = kz.kernels.basis_expansion(np.square).named("squares")
     >>> squares(X_train).shape
     """
-    return _one(BasisExpansion(function))
+    return _one(base.BasisExpansion(function))
 
 
-def _one(base: BaseKernel) -> Kernels:
-    return Kernels((Member(base),))
+def _one(kernel: base.BaseKernel) -> Kernels:
+    return Kernels((Member(kernel),))

@@ -38,7 +38,7 @@ NUMBERED = {"labels": "numbers, by position"}
 
 def counts_rows(labels: Any) -> bool:
     """Whether labels are the default labels 0 to n - 1 in order, which identify no objects."""
-    return _count(_plain(labels))
+    return all(type(label) is int and label == row for row, label in enumerate(_plain(labels)))
 
 
 def check_complete(labels: Any, argument: str, owner: str) -> None:
@@ -107,11 +107,10 @@ def order_of(
     own, others = _plain(given), _plain(wanted)
     if own == others:
         return None
-    place = {label: row for row, label in enumerate(own)}
-    expected = set(others)
+    place, expected = {label: row for row, label in enumerate(own)}, set(others)
     missing = [label for label in others if label not in place]
     unknown = [label for label in own if label not in expected]
-    counted = _count(own) or _count(others)
+    counted = counts_rows(own) or counts_rows(others)
     if counted and len(own) == len(others) and not (missing or unknown):
         rule = "in the order of the objects, or labelled by ids that cannot be mistaken for rows"
         hint = "give an array to align by position, or sort it to align by label"
@@ -131,10 +130,9 @@ def order_of(
 
 def square_order(rows: Any, columns: Any, argument: str, owner: str) -> list[int] | None:
     """Positions that bring columns into the order of the rows; None if they share no label, too."""
-    own, others = _plain(columns), _plain(rows)
-    if len(own) != len(others) or not set(own) & set(others):
+    if len(columns) != len(rows) or set(_plain(columns)).isdisjoint(_plain(rows)):
         return None
-    return order_of(own, others, argument, owner, "labelled alike in rows and columns")
+    return order_of(columns, rows, argument, owner, "labelled alike in rows and columns")
 
 
 def aligned(values: Any, ids: Any, argument: str, owner: str) -> Any:
@@ -226,11 +224,9 @@ def made_up(index: pd.Index) -> bool:
 
 def kernel_names(values: Any, argument: str, owner: str) -> tuple[str, ...] | None:
     """Names that numbers, one per kernel in a DataArray, Series or mapping, are labelled with."""
-    labels: Any = None
+    labels: Any = list(values) if isinstance(values, Mapping) else None
     if isinstance(values, xr.DataArray) and values.dims == ("kernel",):
         labels = values.indexes.get("kernel")
-    elif isinstance(values, Mapping):
-        labels = list(values)
     elif isinstance(values, pd.Series) and not made_up(values.index):
         labels = values.index
     if labels is None:
@@ -312,10 +308,6 @@ def _plain(labels: Any) -> list[Hashable]:
     # The values of an index have no time zone.
     given = labels if isinstance(labels, pd.Index) else getattr(labels, "values", labels)
     return pd.Index(given).tolist()
-
-
-def _count(labels: list[Hashable]) -> bool:
-    return all(type(label) is int and label == row for row, label in enumerate(labels))
 
 
 def listed(labels: Iterable[Hashable]) -> str:
