@@ -44,11 +44,11 @@ LARGEST = 8_000_000
 class Member:
     """One kernel of a specification, with its normalisations; without a space, on all of them.
 
-    Of given training objects, it has a name, and its space is that of the objects.
+    `Kernels._resolve` gives it a name, if it has none, and the space of given training objects.
     """
 
     base: BaseKernel
-    name: str | None = None
+    name: Any = None
     space: str | None = None
     steps: tuple[str, ...] = ()
 
@@ -66,9 +66,9 @@ class Member:
 
     def name_on(self, space: str | None) -> str:
         """Name of this kernel on a feature space (None: the only one)."""
-        if self.name is not None:
-            return self.name if space is None or self.space == space else f"{self.name}[{space}]"
-        return self.base.describe(space)
+        if self.name is None:
+            return self.base.describe(space)
+        return self.name if space in (None, self.space) else f"{self.name}[{space}]"
 
     @property
     def sums_features(self) -> bool:
@@ -224,8 +224,7 @@ class Kernels:
         Warns
         -----
         KernelWarning
-            If a kernel sums over training features of very different scales: a quarter of them or
-            more have less than a hundredth of the largest standard deviation.
+            If a kernel sums over training features of very different scales.
 
         Notes
         -----
@@ -237,8 +236,8 @@ class Kernels:
         new.check_has(spaces)
         _check_columns(members, train, new)
         if new is train:
-            summed = {member.space for member in members if member.sums_features}
-            warn_of_unequal_scales({s: train.features[s] for s in train.features if s in summed})
+            for space in dict.fromkeys(member.space for member in members if member.sums_features):
+                warn_of_unequal_scales(train.features[space], space)
         functions = [_function_of(member, train) for member in members]
         if new.are_dask(spaces):
             values = _values_of_dask(members, functions, new, train)
@@ -352,7 +351,8 @@ def _function_of(member: Member, train: Objects) -> Function:
         values = base.pairwise(new, None if new is X else X)
         if not steps:
             return values if scale == 1 else scale * values
-        own = trained = np.diagonal(values)
+        trained = np.diagonal(values)
+        own: NDArray | None = trained
         if new is not X:
             own = None if isinstance(base, Precomputed) else base.diagonal(new)
             trained = base.diagonal(X)

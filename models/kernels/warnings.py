@@ -1,6 +1,5 @@
 """Warnings about kernels and features that are valid but most likely unintended."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -94,30 +93,21 @@ def _is_nearly_identity(gram: NDArray) -> bool:
     return 2 * int(np.count_nonzero(neighbours < NEIGHBOURS)) > n
 
 
-def warn_of_unequal_scales(features: Mapping[str | None, Any]) -> None:
+def warn_of_unequal_scales(X: Any, space: str | None) -> None:
     """Warn if a quarter of the features (n, D) or more are negligible beside that of largest sd."""
-    found = [text for space, X in features.items() if (text := _unequal_scales(X, space))]
-    if found:
-        warn_user(
-            f"Features are of very different scales: {'; '.join(found)}. The largest features "
-            "dominate kernels that sum over features. z-score the features on the training part, "
-            "as kz.datasets.load(name).split() or sklearn.preprocessing.StandardScaler do.",
-            KernelWarning,
-        )
-
-
-def _unequal_scales(X: Any, space: str | None) -> str | None:
-    """Name the feature that dominates the others, or None."""
     # Rounding can give a constant column a nonzero deviation.
     deviations, sizes = np.asarray(X.std(axis=0)), np.asarray(abs(X).max(axis=0))
     spread = np.sort(deviations[deviations > 1e-12 * sizes])
     if len(spread) < 2:
-        return None
+        return
     low = spread[int(np.ceil(LEAST_PART * len(spread))) - 1]
-    if spread[-1] <= LARGEST_RATIO * low:
-        return None
-    where = "" if space is None else f" of X[{space!r}]"
-    return (
-        f"column {int(deviations.argmax())}{where} has a standard deviation of {spread[-1]:.3g}, a "
-        f"quarter of the columns or more at most {low:.3g}"
-    )
+    if spread[-1] > LARGEST_RATIO * low:
+        where = "" if space is None else f" of X[{space!r}]"
+        warn_user(
+            f"Features are of very different scales: column {int(deviations.argmax())}{where} has "
+            f"a standard deviation of {spread[-1]:.3g}, a quarter of the columns or more at most "
+            f"{low:.3g}. The largest features dominate kernels that sum over features. z-score the "
+            "features on the training part, as kz.datasets.load(name).split() or "
+            "sklearn.preprocessing.StandardScaler do.",
+            KernelWarning,
+        )

