@@ -1,9 +1,8 @@
-"""Readers of the data sets: how each row of ``catalogue.toml`` becomes a `Dataset`."""
+"""The data sets of ``catalogue.toml``: how each row becomes a `Dataset`."""
 
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
-from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from ..validation import check_name
 from . import generators
 from .dataset import CATALOGUE, Dataset, card_of
 
@@ -19,60 +19,104 @@ from .dataset import CATALOGUE, Dataset, card_of
 VARIABLE = "KERNELZOO_DATA"
 
 
-def read(name: str) -> Dataset:
-    """Read a data set of the catalogue from wherever it is."""
-    row = CATALOGUE[name]
-    made = partial(Dataset, name=name, card=card_of(name))
+def names() -> list[str]:
+    """Names of all data sets.
+
+    Examples
+    --------
+    >>> kz.datasets.names()
+    """
+    return list(CATALOGUE)
+
+
+def table() -> pd.DataFrame:
+    """Sizes, location, source and licence of all data sets, one per row; reads no data.
+
+    Examples
+    --------
+    >>> kz.datasets.table()
+    """
+    rows = pd.DataFrame.from_dict(CATALOGUE, orient="index").rename_axis("name")
+    elsewhere = {
+        name: str(_found(row) or ("to be downloaded" if "openml" in row else "missing"))
+        for name, row in CATALOGUE.items()
+        if row["from"] == "file"
+    }
+    rows["where"] = [elsewhere.get(name, "package") for name in CATALOGUE]
+    return rows[["objects", "features", "classes", "where", "source", "licence"]]
+
+
+def load(name: str) -> Dataset:
+    """Load a data set by name, one of ``names()``; generators take their default arguments.
+
+    Raises
+    ------
+    ValueError
+        For an unknown name, or a file with a wrong checksum.
+    FileNotFoundError
+        If the data are not found and cannot be downloaded; the message names the file and folders.
+
+    Examples
+    --------
+    >>> data = kz.datasets.load("wine").split(test_size=0.3, seed=1)
+    >>> data.X_train.shape
+    """
+    row = CATALOGUE[check_name(name, CATALOGUE, "name", "load")]
     match row["from"]:
         case "generator":
             generated: Dataset = getattr(generators, name)()
             return generated
         case "scikit-learn":
-            X, y = _of_scikit_learn(row.get("loader", name))
+            fields = _of_scikit_learn(row.get("loader", name))
             for place, values in row.get("changed", {}).items():
-                X.iloc[int(place)] = values
-            return made(X=X, y=y)
+                fields["X"].iloc[int(place)] = values
         case "package":
             with (files(__package__) / f"{name}.csv.gz").open("rb") as file:
-                X, y = _features_and_labels(pd.read_csv(file, compression="gzip"))
-            return made(X=X, y=y)
-    path = verified(row)
-    if path is not None:
-        return made(**(_of_archive(path, row) if path.suffix == ".npz" else _of_table(path, row)))
-    if "openml" not in row:
-        raise _missing(name, row)
-    try:
-        return made(**_of_openml(row))
-    except OSError as error:
-        raise _missing(name, row) from error
+                fields = _features_and_labels(pd.read_csv(file, compression="gzip"))
+        case _:
+            fields = _of_file(name, row)
+    return Dataset(name=name, card=card_of(name), **fields)
 
 
-def where(name: str) -> str:
-    """Where a data set is: "package", path of the file, "to be downloaded" or "missing"."""
-    row = CATALOGUE[name]
-    if row["from"] != "file":
-        return "package"
-    path = _found(row)
-    return str(path or ("to be downloaded" if "openml" in row else "missing"))
-
-
-def _of_scikit_learn(name: str) -> tuple[pd.DataFrame, NDArray]:
+def _of_scikit_learn(name: str) -> dict[str, Any]:
     # Imported late: scikit-learn takes half a second to import.
     from sklearn import datasets
 
     bunch = getattr(datasets, f"load_{name}")(as_frame=True)
-    return bunch.data.astype(float), np.asarray(bunch.target_names)[bunch.target]
+    labels = np.asarray(bunch.target_names)[bunch.target]
+    return {"X": bunch.data.astype(float), "y": labels}
 
 
-def _features_and_labels(frame: pd.DataFrame) -> tuple[pd.DataFrame, NDArray]:
-    return frame.drop(columns="label").astype(float), np.array(frame["label"].tolist())
+def _features_and_labels(frame: pd.DataFrame) -> dict[str, Any]:
+    X = frame.drop(columns="label").astype(float)
+    return {"X": X, "y": np.array(frame["label"].tolist())}
+
+
+def _of_file(name: str, row: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields from the file of a data set, or from OpenML if no folder has it."""
+    path = verified(row)
+    if path is not None:
+        return _of_archive(path, row) if path.suffix == ".npz" else _of_table(path, row)
+    missing = FileNotFoundError(
+        f"The data set {name!r} needs the file {row['file']} (SHA-256 {row['sha256']}). Put it "
+        f"into one of these folders, or set the environment variable {VARIABLE} to a folder that "
+        "holds it:\n  " + "\n  ".join(map(str, search_folders()))
+    )
+    if "openml" not in row:
+        raise missing
+    try:
+        return _of_openml(row)
+    except OSError as error:
+        raise missing from error
 
 
 def _of_table(path: Path, row: Mapping[str, Any]) -> dict[str, Any]:
     """Fields of a table whose last column is the label, by name or as the number of a name."""
-    X, y = _features_and_labels(pd.read_csv(path))
-    X.columns = row.get("columns", X.columns)
-    return {"X": X, "y": np.asarray(row["labels"])[y - 1] if "labels" in row else y}
+    fields = _features_and_labels(pd.read_csv(path))
+    fields["X"].columns = row.get("columns", fields["X"].columns)
+    if "labels" in row:
+        fields["y"] = np.asarray(row["labels"])[fields["y"] - 1]
+    return fields
 
 
 def _of_archive(path: Path, row: Mapping[str, Any]) -> dict[str, Any]:
@@ -132,15 +176,6 @@ def verified(row: Mapping[str, Any]) -> Path | None:
 def _found(row: Mapping[str, Any]) -> Path | None:
     candidates = (folder / row["file"] for folder in search_folders())
     return next((path for path in candidates if path.is_file()), None)
-
-
-def _missing(name: str, row: Mapping[str, Any]) -> FileNotFoundError:
-    folders = "\n  ".join(map(str, search_folders()))
-    return FileNotFoundError(
-        f"The data set {name!r} needs the file {row['file']} (SHA-256 {row['sha256']}). Put it "
-        f"into one of these folders, or set the environment variable {VARIABLE} to a folder that "
-        f"holds it:\n  {folders}"
-    )
 
 
 def user_folder() -> Path:

@@ -11,14 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ..validation import (
-    Count,
-    Fraction,
-    Seed,
-    argument_error,
-    check_arguments,
-    integer_seed,
-)
+from ..validation import Count, Fraction, Seed, argument_error, check_arguments, integer_seed
 
 type Features = pd.DataFrame | dict[str, pd.DataFrame]
 
@@ -53,12 +46,9 @@ def card_of(name: str) -> Card:
 class Split:
     """A training and a test part.
 
-    Parameters
-    ----------
-    X_train, X_test : DataFrame, or dict of DataFrame by view
-        The index holds the objects' labels from the whole data set. The columns of both parts of a
-        Gram matrix are the training objects.
-    y_train, y_test : ndarray
+    The indexes of `X_train` and `X_test`, DataFrames or dicts of them by view, hold the objects'
+    labels from the whole data set. The columns of both parts of a Gram matrix are the training
+    objects.
 
     Examples
     --------
@@ -126,13 +116,7 @@ class Dataset:
         """All views by name; a single table has the name of the data set."""
         return self.X if isinstance(self.X, dict) else {self.name: self.X}
 
-    def split(
-        self,
-        test_size: Fraction = 0.3,
-        *,
-        seed: Seed,
-        standardize: bool = True,
-    ) -> Split:
+    def split(self, test_size: Fraction = 0.3, *, seed: Seed, standardize: bool = True) -> Split:
         """Divide the objects at random, stratified by class.
 
         Parameters
@@ -140,7 +124,7 @@ class Dataset:
         test_size : float, default=0.3
             Share of the objects in the test part, between 0 and 1.
         seed : int, SeedSequence, Generator or None
-            The same integer gives the same division; a Generator advances with each call.
+            A Generator advances with each call.
         standardize : bool, default=True
             Subtract the mean and divide by the standard deviation of the training part, feature by
             feature, in both parts. A feature that is constant in the training part is only
@@ -173,15 +157,8 @@ class Dataset:
     def folds(self, n: Count = 10, *, seed: Seed, standardize: bool = True) -> Iterator[Split]:
         """Yield the n divisions of a cross-validation: each object is in exactly one test part.
 
-        Parameters
-        ----------
-        n : int, default=10
-            Number of folds, from 2 to the number of objects.
-        seed : int, SeedSequence, Generator or None
-            The same integer gives the same folds; a Generator advances with each call. Folds are
-            stratified by class; a class of fewer than `n` members is missing from some test parts.
-        standardize : bool, default=True
-            As for `split`, with the means and standard deviations of each training part.
+        Folds are stratified by class; a class of fewer than `n` members is missing from some test
+        parts. The arguments are as for `split`.
 
         Raises
         ------
@@ -208,20 +185,13 @@ class Dataset:
             yield self._divide(positions[~test], positions[test], standardize)
 
     def published_split(self, *, standardize: bool = True) -> Split:
-        """Divide the objects as the source does; arguments as for `split`.
-
-        Raises
-        ------
-        ValueError
-            If the source has no division of its own.
-        """
+        """Divide the objects as the source does; ValueError if it has no division of its own."""
         check_arguments(Dataset.published_split, locals())
-        y = self._labels("published_split")
+        positions = np.arange(len(self._labels("published_split")))
         if self.n_published_train is None:
             raise ValueError(
                 f"The data set {self.name!r} has no published split. Use split(seed=...)."
             )
-        positions = np.arange(len(y))
         train, test = np.split(positions, [self.n_published_train])
         return self._divide(train, test, standardize)
 
@@ -231,18 +201,19 @@ class Dataset:
         return self.y
 
     def _divide(self, train: NDArray, test: NDArray, standardize: bool) -> Split:
-        y = self._labels("split")
-        parts = {
-            view: _divide_similarities(table, train, test)
-            if view in self.similarities
-            else _divide_features(table, train, test, standardize)
-            for view, table in self.views.items()
-        }
-        X_train: Any = {view: part[0] for view, part in parts.items()}
-        X_test: Any = {view: part[1] for view, part in parts.items()}
+        X: list[Any] = [{}, {}]
+        for view, table in self.views.items():
+            parts = [table.iloc[train], table.iloc[test]]
+            if view not in self.similarities:
+                parts = _standardized(parts) if standardize else parts
+            elif table.shape[1] == len(table):
+                parts = [part.iloc[:, train] for part in parts]
+            for tables, part in zip(X, parts, strict=True):
+                tables[view] = part
         if not isinstance(self.X, dict):
-            X_train, X_test = X_train[self.name], X_test[self.name]
-        return Split(X_train, X_test, y[train], y[test])
+            X = [tables[self.name] for tables in X]
+        y = self._labels("split")
+        return Split(*X, y[train], y[test])
 
 
 def _counts(labels: Mapping[str, NDArray]) -> str:
@@ -251,20 +222,10 @@ def _counts(labels: Mapping[str, NDArray]) -> str:
     return pd.DataFrame(counts).fillna(0).astype(int).T.to_html()
 
 
-def _divide_similarities(
-    table: pd.DataFrame, train: NDArray, test: NDArray
-) -> tuple[pd.DataFrame, pd.DataFrame]:
-    columns = table.columns if table.shape[1] != len(table) else table.columns[train]
-    return table.iloc[train][columns], table.iloc[test][columns]
-
-
-def _divide_features(
-    table: pd.DataFrame, train: NDArray, test: NDArray, standardize: bool
-) -> tuple[pd.DataFrame, pd.DataFrame]:
-    first, second = table.iloc[train], table.iloc[test]
-    if not standardize:
-        return first, second
+def _standardized(parts: list[pd.DataFrame]) -> list[pd.DataFrame]:
+    """Both parts with the means and standard deviations of the first."""
+    first = parts[0]
     mean, sd = first.mean(), first.std(ddof=0)
     # The computed sd of a constant feature may differ from 0 by rounding.
     sd = sd.where(first.nunique() > 1, 1.0)
-    return (first - mean) / sd, (second - mean) / sd
+    return [(part - mean) / sd for part in parts]

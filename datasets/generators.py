@@ -19,12 +19,8 @@ def balance_scale() -> Dataset:
     """Balance scale: all 625 scales with weights and distances 1 to 5, labelled by their torque.
 
     The class is "L" if left weight times left distance exceeds the right torque, "R" if the right
-    torque is larger and "B" (balanced) if they are equal: 288, 288 and 49 objects.
-
-    Returns
-    -------
-    Dataset
-        X of shape (625, 4); rows in lexicographic order, as in the UCI file.
+    torque is larger and "B" (balanced) if they are equal: 288, 288 and 49 objects. The rows are in
+    lexicographic order, as in the UCI file.
 
     Examples
     --------
@@ -42,21 +38,10 @@ def balance_scale() -> Dataset:
 
 
 def twonorm(n: int = 7400, seed: Seed = 0) -> Dataset:
-    """Two normal classes in 20 dimensions.
+    """Two normal classes in 20 dimensions; 7400 is the size of the sample in common use.
 
     Class 0 ~ N(a 1, I), class 1 ~ N(-a 1, I), a = 2 / sqrt(20), with equal probability. The best
     classifier is the sign of the sum of the features; its error is Phi(-2) = 2.28 %.
-
-    Parameters
-    ----------
-    n : int, default=7400
-        Number of objects; 7400 is the size of the sample in common use.
-    seed : int, SeedSequence, Generator or None, default=0
-
-    Returns
-    -------
-    Dataset
-        X of shape (n, 20).
 
     References
     ----------
@@ -82,25 +67,12 @@ def neal_three_class(n: Count = 400, seed: Seed = 0, noise: PositiveOrZero = 0.1
     """Neal's three classes, which depend on two of four inputs.
 
     Four inputs uniform on (0, 1) give the class: 0 if (x1, x2) is nearer than 0.35 to (0.4, 0.5),
-    else 1 if 0.8 x1 + 1.8 x2 < 0.6, else 2. Then independent normal noise is added to all inputs.
-    X holds the noisy inputs.
+    else 1 if 0.8 x1 + 1.8 x2 < 0.6, else 2. Then independent normal noise, of standard deviation
+    `noise` (0.1 in Neal's), is added to all inputs: X holds the noisy inputs.
 
     The rule is that of Neal's own generator. Damoulas and Girolami (section 4.1) describe class 0
     as an ellipse centred at the origin, without its constants. They use n = 400 and the features
     1, x1, x2, x1^2, x1 x2, x2^2.
-
-    Parameters
-    ----------
-    n : int, default=400
-        Number of objects.
-    seed : int, SeedSequence, Generator or None, default=0
-    noise : float, default=0.1
-        Standard deviation of the noise; Neal uses 0.1.
-
-    Returns
-    -------
-    Dataset
-        X of shape (n, 4).
 
     References
     ----------
@@ -144,20 +116,8 @@ def cohort(n: Count = 200, seed: Seed = 0, separation: PositiveOrZero = 1.0) -> 
     Given expression, methylation is independent of the class: it is redundant. technical is
     independent of everything.
 
-    Parameters
-    ----------
-    n : int, default=200
-        Number of objects.
-    seed : int, SeedSequence, Generator or None, default=0
-        Seed of the objects and the loadings.
-    separation : float, default=1
-        Distance of a class's centres from zero, in standard deviations of the factors.
-
-    Returns
-    -------
-    Dataset
-        X has the four blocks. ``extras["probability"]`` (n, 3) is p(y | u, v); no classifier on the
-        blocks has a better expected log score.
+    The seed is that of objects and loadings. ``extras["probability"]`` (n, 3) is p(y | u, v); no
+    classifier on the blocks has a better expected log score.
 
     Examples
     --------
@@ -177,9 +137,8 @@ def cohort(n: Count = 200, seed: Seed = 0, separation: PositiveOrZero = 1.0) -> 
     loadings = np.zeros((2, COHORT_FEATURES["expression"]))
     loadings[:, :ACTIVE_GENES] = rng.normal(scale=0.5, size=(2, ACTIVE_GENES))
     blocks["expression"] = v @ loadings + noise["expression"]
-    chosen = np.stack(
-        [rng.choice(ACTIVE_GENES, 10, replace=False) for _ in range(COHORT_FEATURES["methylation"])]
-    )
+    sites = range(COHORT_FEATURES["methylation"])
+    chosen = np.stack([rng.choice(ACTIVE_GENES, 10, replace=False) for _ in sites])
     blocks["methylation"] = blocks["expression"][:, chosen].mean(axis=2) + noise["methylation"] / 4
     return Dataset(
         name="cohort",
