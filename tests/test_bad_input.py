@@ -636,11 +636,11 @@ OF_RESULTS = {
         lambda model, result: kz.predict(
             model, result, KERNELS(X[:2], X).to_numpy().swapaxes(1, 2)
         ),
-        ('kernels_new["gaussian(0.3)"]', "predict", "of shape (9, 9)", "which looks transposed"),
+        ("kernels_new", "predict", "9 training objects)", "which looks transposed"),
     ),
     "kernels of no training objects": (
         lambda model, result: kz.predict(model, result, KERNELS(X[:2], X[:5]).to_numpy()),
-        ('kernels_new["gaussian(0.3)"]', "predict", "of shape (2, 9)", "shape (2, 5)"),
+        ("kernels_new", "predict", "9 training objects)", "shape (2, 2, 5)"),
     ),
     "no test kernels": (
         lambda model, result: kz.predict(model, result),
@@ -680,7 +680,7 @@ OF_RESULTS = {
         lambda model, result: kz.predict(
             model, result, dict.fromkeys(KERNELS(X)["kernel"].values, X[:2])
         ),
-        ('kernels_new["gaussian(0.3)"]', "predict", "pass kernels(X_new, X_train)", "shape (2, 3)"),
+        ("kernels_new", "predict", "pass kernels(X_new, X_train)", "shape (2, 2, 3)"),
     ),
     "test features as a stack": (
         lambda model, result: kz.predict(model, result, KERNELS(X)[..., :3].drop_vars("basis")),

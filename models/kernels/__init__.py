@@ -10,9 +10,8 @@ from .functions import (
     precomputed,
 )
 from .learned import Theta
-from .nearest_psd import nearest_psd
 from .specification import Kernels
-from .stack import as_stack
+from .stack import as_stack, nearest_psd
 from .warnings import KernelWarning
 
 __all__ = [

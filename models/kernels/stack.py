@@ -112,14 +112,13 @@ def as_stack(
     jitter = check_jitter(jitter, owner)
     values = np.ascontiguousarray(stack.values, dtype=float)
     is_gram = np.array_equal(stack["obs"].values, stack["basis"].values)
-    labels = [stack.indexes[dim].tolist() for dim in DIMS]
     similar = is_gram if like is None else np.array_equal(like["obs"].values, like["basis"].values)
-    check_finite(values, argument, owner, labels, similarities=similar)
+    _check_finite(stack, argument, owner, similarities=similar)
     # Models multiply kernels with one another; squares of squares overflow at 1e77.
-    if (largest := max(float(values.max()), -float(values.min()))) > LARGEST:
+    if (size := max(float(values.max()), -float(values.min()))) > LARGEST:
         rule = f"at most {LARGEST:g} in size: kernels.normalize('trace'), or z-score the features"
-        raise argument_error(argument, owner, rule, f"an entry of {largest:.3g}")
-    rows, size = values.swapaxes(0, 1), float(np.abs(values).max())
+        raise argument_error(argument, owner, rule, f"an entry of {size:.3g}")
+    rows = values.swapaxes(0, 1)
     check_repeated(stack.indexes["obs"], rows, argument, owner, tolerance=precision * size)
     if is_gram:
         entries = _entries(kernels, stack["kernel"].values, argument)
@@ -135,15 +134,85 @@ def as_stack(
     return xr.DataArray(values, dims=DIMS, coords=stack.coords, name="kernels")
 
 
+def nearest_psd(similarities: Any, train: Any = None) -> xr.DataArray:
+    r"""Set negative eigenvalues of similarities to zero, which makes them kernels.
+
+    Scores of alignments, similarity network fusion and many kernels of graphs and strings have
+    negative eigenvalues. With :math:`K = U \Lambda U'` the similarities of the training objects,
+    :math:`U \max(\Lambda, 0) U'` is the nearest positive semidefinite matrix. The similarities k of
+    a new object to the training objects become :math:`k'U\, 1(\Lambda \ge 0)\, U'`, so that a copy
+    of a training object gets its row.
+
+    Parameters
+    ----------
+    similarities : DataArray (kernel, obs, basis), dict of 2-D arrays, or array (2-D or 3-D)
+        Symmetric similarities among the training objects; or of new objects (rows) to the training
+        objects, with `train`. Frames are aligned by label, as models do it.
+    train : the same, optional
+        Similarities among the training objects, if `similarities` are those of new objects.
+
+    Returns
+    -------
+    DataArray (kernel, obs, basis)
+        The coordinates ``smallest`` and ``negative`` (kernel) have the smallest eigenvalue and the
+        number of negative ones before, and ``change`` the Frobenius norm of the difference to the
+        similarities, relative to theirs. Kernels without negative eigenvalues are unchanged.
+
+    Raises
+    ------
+    ValueError
+        For similarities that are not finite or not symmetric (take the mean with the transpose),
+        and new ones of other kernels or training objects.
+
+    Notes
+    -----
+    One eigendecomposition per kernel, O(N^3). See section 3 of Y. Chen, E. K. Garcia, M. R. Gupta,
+    A. Rahimi and L. Cazzanti (2009), Similarity-based classification: concepts and algorithms, JMLR
+    10.
+
+    Examples
+    --------
+    >>> scores = truth["a"] - 0.1 * np.eye(len(truth["a"]))
+    >>> kernels = kz.kernels.nearest_psd({"alignment": scores})
+    >>> kernels["change"]
+    >>> new = kz.kernels.nearest_psd({"alignment": scores[:2]}, {"alignment": scores})
+    """
+    owner = "nearest_psd"
+    argument = "similarities" if train is None else "train"
+    whole = labelled(similarities if train is None else train, None, owner, argument)
+    check_gram(whole, owner, argument)
+    _check_finite(whole, argument, owner, similarities=True)
+    given = whole
+    if train is not None:
+        given = labelled(similarities, whole, owner, "similarities")
+        _check_finite(given, "similarities", owner, similarities=True)
+    changed = given.astype(float)
+    found: dict[str, list[float]] = {"smallest": [], "negative": [], "change": []}
+    for new, K in zip(changed.values, whole.values.astype(float), strict=True):
+        check_square_symmetric(K, argument, owner, tolerance=precision_of(whole))
+        eigenvalues, U = np.linalg.eigh((K + K.T) / 2)
+        rounding = len(K) * np.finfo(float).eps * np.abs(eigenvalues).max()
+        negative, before = U[:, eigenvalues < -rounding], new.copy()
+        if negative.size:
+            new[:] = new - (new @ negative) @ negative.T
+        found["smallest"].append(float(eigenvalues[0]))
+        found["negative"].append(negative.shape[1])
+        found["change"].append(float(np.linalg.norm(new - before) / (np.linalg.norm(before) or 1)))
+    return changed.assign_coords({name: ("kernel", values) for name, values in found.items()})
+
+
+def _check_finite(stack: xr.DataArray, argument: str, owner: str, *, similarities: bool) -> None:
+    labels = [stack.indexes[dim].tolist() for dim in DIMS]
+    check_finite(stack.values, argument, owner, labels, similarities=similarities)
+
+
 def labelled(kernels: Any, like: xr.DataArray | None, owner: str, argument: str) -> xr.DataArray:
     """Kernels in any form with dims and labels, which are checked, but not their entries."""
     if isinstance(kernels, CompletedRows):
         kernels = kernels.mean
     if isinstance(kernels, CompletedKernels):
-        rule = (
-            f"completion.of({'train' if like is None else 'new, train'}), kernels of some objects"
-        )
-        raise argument_error(argument, owner, rule, "all")
+        ids = "train" if like is None else "new, train"
+        raise argument_error(argument, owner, f"completion.of({ids}), of some objects", "all")
     if callable(kernels):
         got = "a specification, or kernels with parameters"
         raise argument_error(argument, owner, "computed from data: kernels(X_train)", got)
@@ -244,12 +313,14 @@ def _of_array(
     if like is None and {"obs", "basis"} <= set(stack.indexes):
         order = square_order(stack["obs"], stack["basis"], argument, owner)
         stack = stack if order is None else stack.isel(basis=order)
-    n = stack.sizes["obs"]
+    s, n, m = stack.shape
     default: dict[str, Any] = {
-        "kernel": [f"K{s}" for s in range(stack.sizes["kernel"])],
-        "obs": np.arange(n) if like is None else _numbered_on(like["basis"].values, n),
-        "basis": np.arange(stack.sizes["basis"]),
+        "kernel": [f"K{s}" for s in range(s)],
+        "obs": np.arange(n),
+        "basis": np.arange(m),
     }
+    if like is not None:
+        default["obs"] = ("obs", labels_after(like["basis"].values, n), NUMBERED)
     missing = {dim: labels for dim, labels in default.items() if dim not in stack.coords}
     return stack.assign_coords(missing)
 
@@ -265,34 +336,22 @@ def _of_tables(kernels: Any, like: xr.DataArray | None, owner: str, argument: st
             table = aligned_frame(table, frame, basis, entry, owner)
             frame = table if frame is None else frame
         arrays.append(_numbers(table, entry, owner))
-    n, m = Counter(array.shape for array in arrays).most_common(1)[0][0]
-    rows: Any = None if frame is None else frame.index.to_numpy()
-    columns: Any = None if frame is None else frame.columns.to_numpy()
-    what = "objects by basis functions"
-    if basis is not None:
-        what = "new objects by training objects: for features pass kernels(X_new, X_train)"
-        columns = basis.values
-        m = len(columns)
-        # Rows without labels are new objects.
-        if rows is None or counts_as(rows, columns):
-            rows = _numbered_on(columns, n)
+    shape = Counter(array.shape for array in arrays).most_common(1)[0][0]
     for entry, array in zip(entries, arrays, strict=True):
-        if array.shape != (n, m):
-            transposed = array.shape[0] == m != array.shape[1]
-            hint = ", which looks transposed" if transposed else ""
-            rule = f"of shape {(n, m)}, {what}"
+        if array.shape != shape:
+            hint = ", which looks transposed" if array.shape == shape[::-1] else ""
+            rule = f"of shape {shape}, objects by basis functions"
             raise argument_error(entry, owner, rule, f"shape {array.shape}{hint}")
-    coords = {
-        "kernel": list(named),
-        "obs": np.arange(n) if rows is None else rows,
-        "basis": np.arange(m) if columns is None else columns,
-    }
-    return xr.DataArray(np.stack(arrays), dims=DIMS, coords=coords)
-
-
-def _numbered_on(basis: NDArray, n: int) -> tuple[str, NDArray, dict[str, str]]:
-    """Coordinate of n new objects without labels."""
-    return "obs", labels_after(basis, n), NUMBERED
+    coords: dict[str, Any] = {"kernel": list(named)}
+    if frame is not None:
+        coords |= {"obs": frame.index.to_numpy(), "basis": frame.columns.to_numpy()}
+    if basis is not None:
+        if len(basis) == shape[1]:
+            coords["basis"] = basis.values
+        # Rows without labels are new objects.
+        if frame is not None and counts_as(coords["obs"], basis.values):
+            del coords["obs"]
+    return _of_array(xr.DataArray(np.stack(arrays), coords, DIMS), like, owner, argument)
 
 
 def _named(kernels: Any, like: xr.DataArray | None, owner: str, argument: str) -> dict[str, Any]:

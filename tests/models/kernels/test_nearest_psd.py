@@ -54,7 +54,7 @@ def test_new_objects_are_changed_as_copies_of_them_in_training():
             {"similarities": np.where(np.arange(9) == 4, np.nan, SCORES).T},
             "ies: 4 .*KernelCompleter",
         ),
-        ({"similarities": np.ones((2, 4)), "train": SCORES}, r"\(2, 9\), new objects by training"),
+        ({"similarities": np.ones((2, 4)), "train": SCORES}, r"new objects, 9 training objects\)"),
     ],
 )
 def test_what_cannot_be_changed_is_refused(given, message):

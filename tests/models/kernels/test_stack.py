@@ -174,7 +174,7 @@ def test_like_lends_names_and_basis_to_bare_arrays(train, cross):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda c: c.values.swapaxes(1, 2), r"of shape \(6, 6\).* Got shape \(6, 4\)"),
+        (lambda c: c.values.swapaxes(1, 2), r"6 training .* Got shape \(2, 6, 4\), which looks"),
         (
             lambda c: c.values[:1],
             r"the 2 kernels \['gaussian', 'linear'\].* Got an array of shape \(1, ",
