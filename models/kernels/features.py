@@ -1,8 +1,9 @@
 """Objects in one or several feature spaces: an array, or a dict of arrays of the same objects."""
 
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any
 
@@ -39,13 +40,13 @@ SINGLE = 1e-4
 class Objects:
     """The same n objects in one or several feature spaces, a single one under None.
 
-    `features` are arrays or Dask arrays (n, D), `columns` their names, if there are any. If
+    `features` are arrays or Dask arrays (n, D), `columns` their names, None if there are none. If
     `numbered`, the labels number new objects without ids.
     """
 
     features: dict[str | None, Any]
     labels: NDArray
-    columns: dict[str | None, pd.Index] = field(default_factory=dict)
+    columns: dict[str | None, pd.Index | None]
     numbered: bool = False
 
     def are_dask(self, spaces: Iterable[str | None]) -> bool:
@@ -59,7 +60,7 @@ class Objects:
         differences: features far from zero.
         """
         rows = np.argsort(self.labels.astype(str), kind="stable")
-        names = self.columns.get(space)
+        names = self.columns[space]
         columns = slice(None) if names is None else np.argsort(names.astype(str), kind="stable")
         given = np.ascontiguousarray(self.features[space][rows][:, columns])
         with np.errstate(over="ignore", invalid="ignore"):
@@ -71,7 +72,7 @@ class Objects:
 
     def with_gram(self, space: str | None, name: str) -> "Objects":
         """Return training objects with the columns of the Gram matrix `name` as its rows are."""
-        gram, columns, labels = self.features[space], self.columns.get(space), pd.Index(self.labels)
+        gram, columns, labels = self.features[space], self.columns[space], pd.Index(self.labels)
         if gram.shape[1] != len(labels):
             return self
         if columns is not None:
@@ -96,12 +97,12 @@ class Objects:
 
     def check_has(self, spaces: Iterable[str | None]) -> None:
         """Raise if one of `spaces` is missing."""
-        missing = [space for space in spaces if space not in self.features]
-        if missing:
-            rule = f"a dict with the feature space {missing[0]!r} of the training objects"
-            rule = "one array, as the training objects are" if None in missing else rule
-            got = "one array" if None in self.features else f"a dict with {list(self.features)}"
-            raise argument_error("X", "Kernels", rule, got)
+        got = "one array" if None in self.features else f"a dict with {list(self.features)}"
+        for space in spaces:
+            if space not in self.features:
+                rule = f"a dict with the feature space {space!r} of the training objects"
+                rule = "one array, as the training objects are" if space is None else rule
+                raise argument_error("X", "Kernels", rule, got)
 
 
 def feature_spaces(
@@ -109,7 +110,7 @@ def feature_spaces(
     train: Objects | None = None,
     *,
     order: pd.Index | None = None,
-    grams: Collection[str | None] = (),
+    grams: AbstractSet[str | None] = frozenset(),
 ) -> Objects:
     """Check objects: an array, a table, or a dict of them; `train` if they are new objects.
 
@@ -125,28 +126,25 @@ def feature_spaces(
         tables = {str(key): X[key] for key in X}
     if not tables:
         raise argument_error("X", "Kernels", "a dict with at least one feature space", "none")
-    frames = {space: as_frame(table) for space, table in tables.items()}
-    for space in frames if None in grams else frames.keys() & set(grams):
-        frames[space] = with_ids_of_columns(frames[space])
-    ids = {
-        space: frame.index
-        for space, frame in frames.items()
-        if isinstance(frame, pd.DataFrame)
-        and (isinstance(tables[space], pd.DataFrame | xr.DataArray) or not made_up(frame.index))
-    }
+    frames, ids = {}, {}
+    for space, table in tables.items():
+        frames[space] = frame = as_frame(table)
+        if not grams.isdisjoint({None, space}):
+            frames[space] = frame = with_ids_of_columns(frame)
+        # Tables of other libraries have no ids.
+        own = isinstance(table, pd.DataFrame | xr.DataArray)
+        if isinstance(frame, pd.DataFrame) and (own or not made_up(frame.index)):
+            ids[space] = frame.index
     reference = next(iter(ids.values()), None) if order is None else order
     features, columns = {}, {}
     for space, frame in frames.items():
         names = None if train is None else train.columns.get(space)
-        features[space], own = _checked(frame, space, ids.get(space), reference, names)
-        if own is not None:
-            columns[space] = own
+        features[space], columns[space] = _checked(frame, space, ids.get(space), reference, names)
     sizes = {space: len(array) for space, array in features.items()}
-    if len(set(sizes.values())) > 1:
-        raise argument_error(
-            "X", "Kernels", "the same objects in every feature space", f"numbers of rows {sizes}"
-        )
     n = next(iter(sizes.values()))
+    if set(sizes.values()) != {n}:
+        rule = "the same objects in every feature space"
+        raise argument_error("X", "Kernels", rule, f"numbers of rows {sizes}")
     if reference is not None and len(reference) != n:
         got = f"{n} rows, and ids of {len(reference)} objects in another table"
         raise argument_error("X", "Kernels", "the same objects in every table", got)
@@ -200,11 +198,12 @@ def _features_of_dask(X: Any, argument: str) -> Any:
 def _finite(block: Any, argument: str, block_info: Any) -> NDArray:
     """Numbers of a chunk."""
     values = _real(block, argument)
-    if not (finite := np.isfinite(values)).all():
-        first, column = np.argwhere(~finite)[0].tolist()
+    bad = np.argwhere(~np.isfinite(values))
+    if len(bad):
+        first, column = bad[0].tolist()
         row = block_info[0]["array-location"][0][0] + first
-        got = f"{int((~finite).sum())} NaN or infinite entries in {len(values)} rows that were "
-        got += f"read, the first at position ({row}, {column})"
+        got = f"{len(bad)} NaN or infinite entries in {len(values)} rows that were read, the first "
+        got += f"at position ({row}, {column})"
         raise argument_error(argument, "Kernels", "finite", got)
     return values
 
@@ -221,7 +220,7 @@ def _as_features(table: Any, argument: str) -> NDArray:
         raise argument_error(argument, "Kernels", rule, f"shape {array.shape}")
     array = _real(array, argument)
     labels = table.axes if isinstance(table, pd.DataFrame) else ()
-    square = array.shape[0] == array.shape[-1]
+    square = len(array) == array.shape[1]
     check_finite(array, argument, "Kernels", labels, similarities=square)
     return array
 
