@@ -17,7 +17,6 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from xarray import DataArray
 
 from ..models.kernels import Kernels, gaussian, precomputed
-from ..models.kernels.base import Landmarks
 from ..models.kernels.features import Objects, feature_spaces, labels_after
 from ..models.kernels.labels import as_frame, check_distinct, ids_along, with_ids_of_columns
 from ..models.kernels.learned import ParametricStack
@@ -414,9 +413,7 @@ def _normalized(kernels: Kernels, steps: Any, owner: str) -> Kernels:
         check_name(step, NORMALIZATIONS, "normalize", owner)
     return Kernels(
         tuple(
-            replace(m, steps=named)
-            if (m.base.is_kernel or isinstance(m.base, Landmarks)) and not m.steps
-            else m
+            replace(m, steps=named) if m.base.is_kernel and not m.steps else m
             for m in kernels.members
         )
     )

@@ -1,8 +1,4 @@
-"""Kernel functions of two sets of objects, before any normalisation.
-
-Each kernel also computes its diagonal k(x, x) in O(n D), so that normalisations need no Gram matrix
-for it.
-"""
+"""Kernel functions of two sets of objects, before any normalisation."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -71,9 +67,9 @@ class BaseKernel(ABC):
     def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:
         """Values (n, m) of n objects X against m objects Y, or against themselves (None)."""
 
-    @abstractmethod
     def diagonal(self, X: NDArray) -> NDArray:
-        """Self-similarity of each object, shape (n,)."""
+        """Self-similarity of each object, shape (n,), which most kernels compute in O(n D)."""
+        return np.diagonal(self.pairwise(X, None))
 
 
 @dataclass(frozen=True)
@@ -281,10 +277,6 @@ class Precomputed(BaseKernel):
         return X
 
     @override
-    def diagonal(self, X: NDArray) -> NDArray:
-        return np.diagonal(X)
-
-    @override
     def describe(self, space: str | None) -> str:
         return "precomputed" if space is None else space
 
@@ -314,56 +306,7 @@ class BasisExpansion(BaseKernel):
         check_finite(features, "function", "basis_expansion")
         return features
 
-    @override
-    def diagonal(self, X: NDArray) -> NDArray:
-        features = self.pairwise(X, None)
-        return np.einsum("nm,nm->n", features, features)
-
     @property
     @override
     def title(self) -> str:
         return getattr(self.function, "__name__", "basis")
-
-
-@dataclass(frozen=True)
-class Landmarks(BaseKernel):
-    """Columns k(x, l_1), ..., k(x, l_m) of a kernel at landmarks, basis functions of the models."""
-
-    base: BaseKernel
-    n_components: int
-    seed: int
-
-    is_kernel = False
-    function_name = "landmarks"
-
-    def chosen(self, X: Any) -> NDArray:
-        """Draw the landmarks (m, D) from the training objects (N, D), the same in each call."""
-        if self.n_components > len(X):
-            rule = f"at most the number of training objects, {len(X)}"
-            raise argument_error("n_components", "landmarks", rule, str(self.n_components))
-        rng = np.random.default_rng(self.seed)
-        return np.asarray(X[rng.choice(len(X), self.n_components, replace=False)])
-
-    def trace(self, X: Any) -> float:
-        """Sum of the self-similarities of the training objects (N, D)."""
-        diagonal = self.diagonal
-        if is_dask(X):
-            return float(X.map_blocks(diagonal, drop_axis=1, dtype=float).sum().compute())
-        return float(diagonal(X).sum())
-
-    @override
-    def on_training(self, X: Any) -> Self:
-        return replace(self, base=self.base.on_training(X))
-
-    @override
-    def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:
-        return self.base.pairwise(X, Y)
-
-    @override
-    def diagonal(self, X: NDArray) -> NDArray:
-        return self.base.diagonal(X)
-
-    @property
-    @override
-    def title(self) -> str:
-        return f"landmarks {self.base.title}"

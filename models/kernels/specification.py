@@ -24,7 +24,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from ...validation import Seed, argument_error, check_count, check_name, integer_seed
-from .base import BaseKernel, BasisExpansion, Landmarks, Linear, Polynomial, Precomputed, Radial
+from .base import BaseKernel, BasisExpansion, Linear, Polynomial, Precomputed, Radial
 from .features import Objects, feature_spaces, fingerprint, is_dask
 from .labels import NUMBERED, check_distinct
 from .learned import LearnedGaussian, LearnedKernel, ParametricStack
@@ -51,6 +51,8 @@ class Member:
     name: Any = None
     space: str | None = None
     steps: tuple[str, ...] = ()
+    #: Number and seed of the landmarks, whose columns alone the kernel has.
+    landmarks: tuple[int, int] | None = None
 
     def __repr__(self) -> str:
         settings = [
@@ -61,22 +63,42 @@ class Member:
         calls = [f"{self.base.function_name}({', '.join(settings)})"]
         calls += [f"on({self.space!r})"] if self.space is not None else []
         calls += [f"normalize({', '.join(map(repr, self.steps))})"] if self.steps else []
+        calls += ["landmarks({}, seed={})".format(*self.landmarks)] if self.landmarks else []
         calls += [f"named({self.name!r})"] if self.name is not None else []
         return ".".join(calls)
 
-    def name_on(self, space: str | None) -> str:
-        """Name of this kernel on a feature space (None: the only one)."""
-        if self.name is None:
-            return self.base.describe(space)
-        return self.name if space in (None, self.space) else f"{self.name}[{space}]"
+    @property
+    def is_kernel(self) -> bool:
+        """Whether its values are similarities between objects, and no features."""
+        return self.base.is_kernel and self.landmarks is None
 
     @property
     def sums_features(self) -> bool:
         """Whether the kernel sums over features without scaling them, so that scales matter."""
-        base = self.base.base if isinstance(self.base, Landmarks) else self.base
-        if isinstance(base, LearnedGaussian):
-            return not base.theta.ard
-        return isinstance(base, Radial | Polynomial | Linear)
+        if isinstance(self.base, LearnedGaussian):
+            return not self.base.theta.ard
+        return isinstance(self.base, Radial | Polynomial | Linear)
+
+    def describe(self, space: str | None) -> str:
+        """Name that says what the kernel is, on a feature space (None: the only one)."""
+        return f"{'landmarks ' if self.landmarks else ''}{self.base.describe(space)}"
+
+    def name_on(self, space: str | None) -> str:
+        """Name of this kernel on a feature space, by default its description."""
+        if self.name is None:
+            return self.describe(space)
+        return self.name if space in (None, self.space) else f"{self.name}[{space}]"
+
+    def chosen(self, X: Any) -> Any:
+        """Training objects (N, D) that have columns: all, or the same landmarks in each call."""
+        if self.landmarks is None:
+            return X
+        number, seed = self.landmarks
+        if number > len(X):
+            rule = f"at most the number of training objects, {len(X)}"
+            raise argument_error("n_components", "landmarks", rule, str(number))
+        rng = np.random.default_rng(seed)
+        return np.asarray(X[rng.choice(len(X), number, replace=False)])
 
 
 @dataclass(frozen=True)
@@ -134,7 +156,7 @@ class Kernels:
         for step in steps:
             check_name(step, NORMALIZATIONS, "steps", "normalize")
         for member in self.members:
-            if not member.base.is_kernel:
+            if not member.is_kernel:
                 rule = (
                     "applied to kernels: before landmarks, and inside the function of a basis "
                     "expansion"
@@ -180,13 +202,10 @@ class Kernels:
         check_count(n_components, "n_components", "landmarks")
         number = integer_seed(seed, "seed", "landmarks")
         for member in self.members:
-            base = member.base
-            if isinstance(base, Precomputed | LearnedGaussian) or not base.is_kernel:
+            if isinstance(member.base, Precomputed | LearnedGaussian) or not member.is_kernel:
                 rule = "functions of features, without parameters to learn"
                 raise argument_error("kernels", "landmarks", rule, repr(member.name_on(None)))
-        return Kernels(
-            tuple(replace(m, base=Landmarks(m.base, n_components, number)) for m in self.members)
-        )
+        return Kernels(tuple(replace(m, landmarks=(n_components, number)) for m in self.members))
 
     # What overflows is an error below; what underflows is none.
     @np.errstate(over="ignore", invalid="ignore", under="ignore")
@@ -244,9 +263,9 @@ class Kernels:
         else:
             values = _values(members, functions, new)
         basis = train.labels
-        if not all(member.base.is_kernel for member in members):
+        if not all(member.is_kernel for member in members):
             basis = _feature_labels(values.shape[2], members, functions, train)
-        descriptions = {member.name: member.base.describe(member.space) for member in members}
+        descriptions = {member.name: member.describe(member.space) for member in members}
         origins = {member.name: _origin(member, train) for member in members}
         stack = xr.DataArray(
             values,
@@ -278,7 +297,7 @@ class Kernels:
         """Training objects, and one member per kernel and feature space."""
         train = feature_spaces(X_train, grams=self.grams)
         members = list(self._resolve(train))
-        whole = [member.space for member in members if not isinstance(member.base, Landmarks)]
+        whole = [member.space for member in members if member.landmarks is None]
         if train.are_dask(whole):
             rule = (
                 "training objects in memory, for kernels that keep all of them: X.compute(), or "
@@ -295,14 +314,14 @@ class Kernels:
         pairs = [(m, space) for m in self.members for space in objects.spaces_of(m.space)]
         taken = {member.name_on(space) for member, space in pairs if member.name is not None}
         for member, space in pairs:
-            base = member.base.on_training(objects.features[space])
-            name = replace(member, base=base).name_on(space)
+            trained = replace(member, base=member.base.on_training(objects.features[space]))
+            name = trained.name_on(space)
             if member.name is None:
                 described, numbers = name, count(2)
                 while name in taken:
                     name = f"{described} #{next(numbers)}"
                 taken.add(name)
-            yield Member(base, name, space, member.steps)
+            yield replace(trained, name=name, space=space)
 
 
 def _check_columns(members: Sequence[Member], train: Objects, new: Objects) -> None:
@@ -330,7 +349,7 @@ def _origin(member: Member, train: Objects) -> Origin:
     """Return what identifies a kernel's normalisation and training objects."""
     steps = " ".join(member.steps)
     # Kernels with parameters hold the training objects themselves.
-    if not member.base.is_kernel or isinstance(member.base, LearnedGaussian):
+    if not member.is_kernel or isinstance(member.base, LearnedGaussian):
         return Origin(steps)
     return Origin(steps, len(train.labels), train.fingerprint(member.space))
 
@@ -340,12 +359,16 @@ def _function_of(member: Member, train: Objects) -> Function:
 
     It goes to the workers of a cluster, with the landmarks alone.
     """
-    base, steps, X, scale = member.base, member.steps, train.features[member.space], 1.0
-    if isinstance(base, Landmarks):
-        if "trace" in steps and "unit" not in steps:
-            # The trace is that of all training objects.
-            scale, steps = scale_to_trace(base.trace(X), len(X), member.name), ()
-        X = base.chosen(X)
+    base, steps, scale = member.base, member.steps, 1.0
+    objects = train.features[member.space]
+    X = member.chosen(objects)
+    if member.landmarks and "trace" in steps and "unit" not in steps:
+        # The trace is that of all training objects.
+        if is_dask(objects):
+            diagonal = objects.map_blocks(base.diagonal, drop_axis=1, dtype=float).compute()
+        else:
+            diagonal = base.diagonal(objects)
+        scale, steps = scale_to_trace(float(diagonal.sum()), len(objects), member.name), ()
 
     def normalised(new: NDArray) -> NDArray:
         values = base.pairwise(new, None if new is X else X)
@@ -367,9 +390,9 @@ def _feature_labels(
     """Label n features, so that those of other training objects, or orders, have other labels."""
     codes = []
     for member, function in zip(members, functions, strict=True):
-        if isinstance(member.base, Landmarks):
+        if member.landmarks:
             # What the landmarks are among the training objects, and their normalised kernel.
-            chosen = member.base.chosen(train.features[member.space])
+            chosen = member.chosen(train.features[member.space])
             codes.append(f"{member.name} {fingerprint((chosen, function(chosen)))}")
     # Models take the kernels in any order.
     code = f" {sha256(' '.join(sorted(codes)).encode()).hexdigest()[:8]}" if codes else ""
@@ -412,8 +435,8 @@ def _values_of_dask(
                 "array"
             )
             raise argument_error("kernels", "Kernels", rule, repr(member.base.title))
-    n_train = len(train.labels)
-    width = _one_width({m.name: getattr(m.base, "n_components", n_train) for m in members})
+    whole = (len(train.labels), 0)
+    width = _one_width({member.name: (member.landmarks or whole)[0] for member in members})
     kernels = [(m.space, function) for m, function in zip(members, functions, strict=True)]
     spaces = list(dict.fromkeys(space for space, _ in kernels))
     features = [objects.features[space] for space in spaces]
