@@ -117,7 +117,7 @@ class Data:
             if len(codes) != len(source):
                 rule = f"one of each of the {len(source)} objects"
                 raise argument_error("labels", "VB", rule, f"{len(codes)}")
-            known, labels = ExpectedKernels.of_dask(source), source.held(codes)
+            known, labels = ExpectedKernels.of_dask(source), source.parts(codes)
         else:
             labels = [codes[objects] for objects in blocks_of(len(codes))]
             if not len(family.coordinates):

@@ -98,16 +98,8 @@ class CompletedKernels:
     def of(self, rows: Iterable[Any], columns: Iterable[Any] | None = None) -> CompletedRows:
         """Kernels of some objects, normalised with constants from the training objects.
 
-        Parameters
-        ----------
-        rows : sequence of ids
-            Training objects; or new objects if `columns`, those of training, are given.
-        columns : sequence of ids, optional
-
-        Raises
-        ------
-        ValueError
-            For ids that are unknown or repeated.
+        `rows` are the ids of the training objects; or of new objects if `columns`, those of
+        training, are given. Unknown and repeated ids raise a ValueError.
 
         Examples
         --------

@@ -17,6 +17,9 @@ from .learned import ParametricStack
 from .source import IN_MEMORY, KernelSource
 from .stack import as_stack, check_gram, labelled
 
+type Function = Callable[..., Any]
+type Parts = Sequence[Sequence[Any]]
+
 #: Rows of a chunk that are converted to float64 at once.
 ROWS = 4096
 #: Chunks whose sums one task adds: fewer would make more tasks, with a latency each.
@@ -75,10 +78,8 @@ class DaskStack(KernelSource):
             raise argument_error("kernels", owner, rule, got)
         unread = cls(stack, np.empty(0))
         chosen, names = compared_objects(len(unread)), stack["kernel"].values
-        (rows,) = unread.total(
-            *(_compared_rows, owner, names, stack.sizes["basis"], chosen),
-            by_object=[unread.slices],
-        )
+        known = owner, names, stack.sizes["basis"], chosen
+        (rows,) = unread.total(_compared_rows, *known, by_object=[unread.slices])
         return cls(stack, rows)
 
     @property
@@ -102,10 +103,9 @@ class DaskStack(KernelSource):
         return self.stack.sizes["obs"]
 
     @property
-    def shape(self) -> tuple[int, int, int]:
+    def shape(self) -> tuple[int, ...]:
         """Numbers of kernels, objects and columns."""
-        s, n, m = self.stack.shape
-        return s, n, m
+        return self.stack.shape
 
     @cached_property
     def slices(self) -> list[slice]:
@@ -114,35 +114,19 @@ class DaskStack(KernelSource):
         return [slice(a, b) for a, b in zip([0, *stops], stops, strict=False)]
 
     def parts(self, array: NDArray) -> list[NDArray]:
-        """Parts of an array (N, ...) that go to the chunks in one pass."""
+        """Parts of an array (N, ...) that go to the chunks."""
         return [array[rows] for rows in self.slices]
 
-    def held(self, array: NDArray) -> list[Any]:
-        """Parts of an array (N, ...) that go to the workers once, for many passes."""
-        import dask
-
-        return list(dask.persist(*map(dask.delayed(_same, pure=False), self.parts(array))))
-
-    def each(
-        self,
-        function: Callable[..., Any],
-        *shared: Any,
-        by_object: Sequence[Sequence[Any]] = (),
-    ) -> list[Any]:
+    def each(self, function: Function, *shared: Any, by_object: Parts = ()) -> list[Any]:
         """Values of a function (chunk (S, n, M), *parts, *shared) on each chunk, in their order.
 
-        `shared` goes to each worker once; `by_object` are parts of arrays, by `parts` or `held`.
+        `shared` goes to each worker once; `by_object` are `parts` of arrays.
         """
         import dask
 
         return list(dask.compute(*self._tasks(function, shared, by_object)))
 
-    def total(
-        self,
-        function: Callable[..., tuple[Any, ...]],
-        *shared: Any,
-        by_object: Sequence[Sequence[Any]] = (),
-    ) -> tuple[Any, ...]:
+    def total(self, function: Function, *shared: Any, by_object: Parts = ()) -> tuple[Any, ...]:
         """Add up the numbers and arrays that a function returns for each chunk, as in `each`.
 
         Eight neighbours are added where they are, then eight of these sums, whatever the workers.
@@ -155,12 +139,7 @@ class DaskStack(KernelSource):
             parts = [add(*parts[i : i + ADDED]) for i in range(0, len(parts), ADDED)]
         return dask.compute(parts[0])[0]
 
-    def _tasks(
-        self,
-        function: Callable[..., Any],
-        shared: Sequence[Any],
-        by_object: Sequence[Sequence[Any]],
-    ) -> list[Any]:
+    def _tasks(self, function: Function, shared: Sequence[Any], by_object: Parts) -> list[Any]:
         import dask
 
         task = dask.delayed(function, pure=False)
