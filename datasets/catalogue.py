@@ -127,11 +127,10 @@ def _of_archive(path: Path, row: Mapping[str, Any]) -> dict[str, Any]:
     """
     with np.load(path) as archive:
         arrays = dict(archive)
-    parts = [name.removesuffix("_train") for name in arrays if name.endswith("_train")]
-    n_train = len(arrays[f"{parts[0]}_train"]) if parts else None
-    for part in parts:
+    n_train = None
+    for part in [name.removesuffix("_train") for name in arrays if name.endswith("_train")]:
         both = arrays.pop(f"{part}_train"), arrays.pop(f"{part}_test")
-        arrays[part] = np.concatenate(both)
+        arrays[part], n_train = np.concatenate(both), len(both[0])
     y = arrays.pop(row["y"]) if "y" in row else None
     arrays |= {f"K{k}": K for k, K in enumerate(arrays.pop("K", ()))}
     index = arrays.get(row.get("index", ""))
@@ -161,8 +160,7 @@ def numbered(prefix: str, n: int) -> list[str]:
 
 def verified(row: Mapping[str, Any]) -> Path | None:
     """Path of a file after verification, None if no folder has it; ValueError if it is another."""
-    path = _found(row)
-    if path is not None:
+    if (path := _found(row)) is not None:
         with path.open("rb") as file:
             found = hashlib.file_digest(file, "sha256").hexdigest()
         if found != row["sha256"]:
@@ -174,8 +172,8 @@ def verified(row: Mapping[str, Any]) -> Path | None:
 
 
 def _found(row: Mapping[str, Any]) -> Path | None:
-    candidates = (folder / row["file"] for folder in search_folders())
-    return next((path for path in candidates if path.is_file()), None)
+    paths = (folder / row["file"] for folder in search_folders())
+    return next(filter(Path.is_file, paths), None)
 
 
 def user_folder() -> Path:
@@ -186,20 +184,15 @@ def user_folder() -> Path:
 
 
 def search_folders() -> list[Path]:
-    """Folders searched for data files, in this order.
-
-    The folder in the environment variable KERNELZOO_DATA, then the user's cache folder; each is
-    followed by its subfolders ``registry`` and ``public``.
-    """
+    """Folders as they are searched: that of KERNELZOO_DATA, the user's, and subfolders of each."""
     roots = [Path(os.environ[VARIABLE])] if os.environ.get(VARIABLE) else []
     return [root / part for root in (*roots, user_folder()) for part in ("", "registry", "public")]
 
 
 def _of_openml(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of a table, or of the tables of several views, at OpenML.
+    """Fields of a table, or of the tables of several views, at OpenML; tests have no network.
 
-    The tests have no network; no download has been tested. Only mfeat has several views; the
-    projections verify that its digits come in blocks of 200.
+    Only mfeat has several views; the projections verify that its digits come in blocks of 200.
     """
     if "views" not in row:
         classes = row["openml"]["classes"]

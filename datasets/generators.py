@@ -7,7 +7,7 @@ import pandas as pd
 from scipy.special import softmax
 
 from ..validation import Count, PositiveOrZero, Seed, check_arguments, integer_seed
-from .dataset import Dataset, card_of
+from .dataset import Dataset, Features, card_of
 
 #: Features of the blocks of the cohort.
 COHORT_FEATURES = {"clinical": 12, "expression": 200, "methylation": 80, "technical": 50}
@@ -29,12 +29,8 @@ def balance_scale() -> Dataset:
     names = ["left_weight", "left_distance", "right_weight", "right_distance"]
     X = np.array(list(itertools.product(range(1, 6), repeat=4)), dtype=float)
     torque = X[:, 0] * X[:, 1] - X[:, 2] * X[:, 3]
-    return Dataset(
-        name="balance_scale",
-        X=pd.DataFrame(X, columns=names),
-        y=np.array(["B", "L", "R"])[np.sign(torque).astype(int)],
-        card=card_of("balance_scale"),
-    )
+    y = np.array(["B", "L", "R"])[np.sign(torque).astype(int)]
+    return Dataset("balance_scale", pd.DataFrame(X, columns=names), y, card_of("balance_scale"))
 
 
 def twonorm(n: int = 7400, seed: Seed = 0) -> Dataset:
@@ -55,12 +51,8 @@ def twonorm(n: int = 7400, seed: Seed = 0) -> Dataset:
     rng = np.random.default_rng(integer_seed(seed, "seed", "twonorm"))
     y = rng.integers(2, size=n)
     X = rng.normal(size=(n, 20)) + (1 - 2 * y[:, None]) * 2 / np.sqrt(20)
-    return Dataset(
-        name="twonorm",
-        X=pd.DataFrame(X, columns=[f"x{d}" for d in range(1, 21)]),
-        y=y,
-        card=card_of("twonorm"),
-    )
+    names = [f"x{d}" for d in range(1, 21)]
+    return Dataset("twonorm", pd.DataFrame(X, columns=names), y, card_of("twonorm"))
 
 
 def neal_three_class(n: Count = 400, seed: Seed = 0, noise: PositiveOrZero = 0.1) -> Dataset:
@@ -88,12 +80,9 @@ def neal_three_class(n: Count = 400, seed: Seed = 0, noise: PositiveOrZero = 0.1
     clean = rng.uniform(size=(n, 4))
     near = np.hypot(clean[:, 0] - 0.4, clean[:, 1] - 0.5) < 0.35
     below = 0.8 * clean[:, 0] + 1.8 * clean[:, 1] < 0.6
-    return Dataset(
-        name="neal_three_class",
-        X=pd.DataFrame(clean + noise * rng.normal(size=(n, 4)), columns=["x1", "x2", "x3", "x4"]),
-        y=np.where(near, 0, np.where(below, 1, 2)),
-        card=card_of("neal_three_class"),
-    )
+    y = np.where(near, 0, np.where(below, 1, 2))
+    X = pd.DataFrame(clean + noise * rng.normal(size=(n, 4)), columns=["x1", "x2", "x3", "x4"])
+    return Dataset("neal_three_class", X, y, card_of("neal_three_class"))
 
 
 def cohort(n: Count = 200, seed: Seed = 0, separation: PositiveOrZero = 1.0) -> Dataset:
@@ -140,13 +129,9 @@ def cohort(n: Count = 200, seed: Seed = 0, separation: PositiveOrZero = 1.0) -> 
     sites = range(COHORT_FEATURES["methylation"])
     chosen = np.stack([rng.choice(ACTIVE_GENES, 10, replace=False) for _ in sites])
     blocks["methylation"] = blocks["expression"][:, chosen].mean(axis=2) + noise["methylation"] / 4
-    return Dataset(
-        name="cohort",
-        X={
-            block: pd.DataFrame(values, columns=[f"{block}{d + 1}" for d in range(values.shape[1])])
-            for block, values in blocks.items()
-        },
-        y=y,
-        card=card_of("cohort"),
-        extras={"probability": softmax(score, axis=1)},
-    )
+    X: Features = {
+        block: pd.DataFrame(values, columns=[f"{block}{d + 1}" for d in range(values.shape[1])])
+        for block, values in blocks.items()
+    }
+    extras = {"probability": softmax(score, axis=1)}
+    return Dataset("cohort", X, y, card_of("cohort"), extras=extras)

@@ -23,7 +23,7 @@ from xarray import DataArray, Dataset, DataTree
 
 from ..models.combinations.sums import FixedWeights, WeightedSum
 from ..models.declaration import source_of
-from ..models.kernels.completed import CompletedRows
+from ..models.kernels.source import CompletedRows
 from ..user_warnings import numpy_warnings
 from ..validation import Count, Seed, argument_error, check_arguments, check_positive, integer_seed
 from .engine.engine import Engine

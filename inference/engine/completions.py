@@ -29,7 +29,7 @@ import xarray as xr
 from xarray import Dataset, DataTree
 
 from ...models.declaration import Declaration, source_of
-from ...models.kernels.completed import CompletedRows
+from ...models.kernels.source import CompletedRows
 from ...validation import argument_error
 from .convergence import k_hat_of
 from .engine import Run

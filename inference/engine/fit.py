@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_limits
 from xarray import DataTree
 
 from ...models.declaration import source_of
-from ...models.kernels.completed import CompletedRows
+from ...models.kernels.source import CompletedRows
 from ...user_warnings import numpy_warnings, warn_user
 from ...validation import (
     Count,

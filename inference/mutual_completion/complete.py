@@ -8,9 +8,9 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from ...models.completion.incomplete import IncompleteKernel, IncompleteKernels
-from ...models.kernels.completed import CompletedKernels
+from ...models.kernels.base import NORMALIZATIONS
 from ...models.kernels.labels import counts_rows
-from ...models.kernels.normalization import NORMALIZATIONS
+from ...models.kernels.source import CompletedKernels
 from ...models.mutual_kernel_completion import MutualKernelCompletion
 from ...validation import Count, argument_error, check_arguments, check_name
 from ..engine.fit import fit

@@ -11,10 +11,9 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from ...validation import argument_error, check_unmasked
-from .completed import CompletedRows
 from .features import check_chunks
 from .learned import ParametricStack
-from .source import IN_MEMORY, KernelSource
+from .source import IN_MEMORY, CompletedRows, KernelSource
 from .stack import as_stack, check_gram, labelled
 
 type Function = Callable[..., Any]

@@ -1,7 +1,7 @@
 """Objects in one or several feature spaces: an array, or a dict of arrays of the same objects."""
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -49,10 +49,6 @@ class Objects:
     columns: dict[str | None, pd.Index | None]
     numbered: bool = False
 
-    def are_dask(self, spaces: Iterable[str | None]) -> bool:
-        """Whether the features of any of these spaces are a Dask array."""
-        return any(is_dask(self.features[space]) for space in spaces)
-
     def fingerprint(self, space: str | None) -> str:
         """Short fingerprint of a feature space; rows and columns with labels may be in any order.
 
@@ -95,14 +91,13 @@ class Objects:
         check_name(space, [str(known) for known in self.features], "space", "on")
         return [space]
 
-    def check_has(self, spaces: Iterable[str | None]) -> None:
-        """Raise if one of `spaces` is missing."""
-        got = "one array" if None in self.features else f"a dict with {list(self.features)}"
-        for space in spaces:
-            if space not in self.features:
-                rule = f"a dict with the feature space {space!r} of the training objects"
-                rule = "one array, as the training objects are" if space is None else rule
-                raise argument_error("X", "Kernels", rule, got)
+    def check_has(self, space: str | None) -> None:
+        """Raise if a feature space of the training objects is missing."""
+        if space not in self.features:
+            rule = f"a dict with the feature space {space!r} of the training objects"
+            rule = "one array, as the training objects are" if space is None else rule
+            got = "one array" if None in self.features else f"a dict with {list(self.features)}"
+            raise argument_error("X", "Kernels", rule, got)
 
 
 def feature_spaces(

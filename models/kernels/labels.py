@@ -52,21 +52,21 @@ def check_complete(labels: Any, argument: str, owner: str) -> None:
 def check_ids(labels: Any, argument: str, owner: str) -> None:
     """Raise if an id is missing or has several levels, or netCDF does not take it."""
     check_complete(labels, argument, owner)
-    several = [label for label in _plain(labels) if isinstance(label, tuple)]
-    if several:
-        requirement = "labelled by ids of one level: join the levels of a MultiIndex"
-        raise argument_error(argument, owner, requirement, listed(several))
-    check_storable(_plain(labels), argument, owner)
+    plain = _plain(labels)
+    if several := [label for label in plain if isinstance(label, tuple)]:
+        rule = "labelled by ids of one level: join the levels of a MultiIndex"
+        raise argument_error(argument, owner, rule, listed(several))
+    check_storable(plain, argument, owner)
 
 
 def check_distinct(
-    labels: Any, argument: str, owner: str, requirement: str = "labelled by distinct ids"
+    labels: Any, argument: str, owner: str, rule: str = "labelled by distinct ids"
 ) -> None:
     """Raise if a label is missing or repeated; the message lists repeated labels."""
     check_complete(labels, argument, owner)
     repeated = [label for label, times in Counter(_plain(labels)).items() if times > 1]
     if repeated:
-        raise argument_error(argument, owner, requirement, f"{listed(repeated)} more than once")
+        raise argument_error(argument, owner, rule, f"{listed(repeated)} more than once")
 
 
 def check_repeated(
@@ -138,10 +138,8 @@ def square_order(rows: Any, columns: Any, argument: str, owner: str) -> list[int
 def aligned(values: Any, ids: Any, argument: str, owner: str) -> Any:
     """Return values, one per object, in the order of the objects' ids if they have labels."""
     values = as_frame(values)
-    labels = labels_of(values)
-    if labels is None:
-        return values
-    order = order_of(labels, ids, argument, owner, "labelled by the ids of the objects")
+    labels, rule = labels_of(values), "labelled by the ids of the objects"
+    order = None if labels is None else order_of(labels, ids, argument, owner, rule)
     if order is None:
         return values
     return values.to_numpy()[order] if isinstance(values, xr.DataArray) else values.iloc[order]
@@ -171,7 +169,7 @@ def as_frame(table: Any) -> Any:
     if isinstance(table, xr.DataArray):
         if table.ndim != 2:
             return table
-        objects_first = table.transpose("obs", ...) if "obs" in table.dims else table
+        objects_first = table.transpose("obs", ..., missing_dims="ignore")
         if not table.coords:
             return objects_first.to_numpy()
         frame = objects_first.to_pandas()
@@ -263,15 +261,15 @@ def numbers_by_kernel(
     One number is that of all kernels; None is the default. Others are aligned by kernel names.
     """
     names = list(names)
-    requirement = f"{requirement}, one number or one per kernel ({', '.join(map(str, names))})"
     if values is None:
         return np.full(len(names), float(default))
+    requirement = f"{requirement}, one number or one per kernel ({', '.join(map(str, names))})"
     check_unmasked(values, argument, owner)
     ordered = in_order(values, names, argument, owner, requirement)
     try:
         numbers = check_real(ordered, argument, owner)
     except ValueError:
-        raise argument_error(argument, owner, requirement, repr(values)) from None
+        numbers = np.array(np.nan)
     fits = numbers.shape in ((), (len(names),)) and np.isfinite(numbers).all()
     if not (fits and np.all(holds(numbers))):
         raise argument_error(argument, owner, requirement, repr(values))

@@ -74,13 +74,14 @@ class LearnedGaussian(BaseKernel):
 class LearnedKernel:
     """One kernel with parameters, at a position of a stack, of objects (n, D) and (N, D).
 
-    Normalisations leave a Gaussian kernel as it is.
+    `features` is the name of the model's data with the rows. Normalisations leave a Gaussian kernel
+    as it is.
     """
 
     name: str
     position: int
     theta: Theta
-    space: str | None
+    features: str
     rows: NDArray
     columns: NDArray
 
@@ -95,11 +96,6 @@ class LearnedKernel:
         if not self.theta.ard:
             return [self.name]
         return [f"{self.name} {d}" for d in range(self.columns.shape[1])]
-
-    @property
-    def features(self) -> str:
-        """Name of the model's data with the features of the objects."""
-        return "X" if self.space is None else f"X_{self.space}"
 
     def tensor(self, theta: TensorVariable, rows: TensorVariable) -> TensorVariable:
         """Kernel (n, N) of objects with features `rows`, at parameters (n_parameters,)."""

@@ -12,7 +12,7 @@ D features.
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import count
@@ -24,11 +24,20 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from ...validation import Seed, argument_error, check_count, check_name, integer_seed
-from .base import BaseKernel, BasisExpansion, Linear, Polynomial, Precomputed, Radial
+from .base import (
+    NORMALIZATIONS,
+    BaseKernel,
+    BasisExpansion,
+    Linear,
+    Polynomial,
+    Precomputed,
+    Radial,
+    normalize,
+    scale_to_trace,
+)
 from .features import Objects, feature_spaces, fingerprint, is_dask
 from .labels import NUMBERED, check_distinct
 from .learned import LearnedGaussian, LearnedKernel, ParametricStack
-from .normalization import NORMALIZATIONS, normalize, scale_to_trace
 from .source import DIMS
 from .stack import ORIGIN, Origin
 from .warnings import warn_of_unequal_scales
@@ -44,7 +53,7 @@ LARGEST = 8_000_000
 class Member:
     """One kernel of a specification, with its normalisations; without a space, on all of them.
 
-    `Kernels._resolve` gives it a name, if it has none, and the space of given training objects.
+    On training objects, each has a name and a space: see `Kernels._on_training`.
     """
 
     base: BaseKernel
@@ -157,10 +166,7 @@ class Kernels:
             check_name(step, NORMALIZATIONS, "steps", "normalize")
         for member in self.members:
             if not member.is_kernel:
-                rule = (
-                    "applied to kernels: before landmarks, and inside the function of a basis "
-                    "expansion"
-                )
+                rule = "applied to kernels: before landmarks, and inside a basis expansion"
                 got = f"the basis expansion {member.name_on(None)!r}"
                 raise argument_error("steps", "normalize", rule, got)
         return Kernels(tuple(replace(m, steps=(*m.steps, *steps)) for m in self.members))
@@ -168,8 +174,8 @@ class Kernels:
     def landmarks(self, n_components: int, *, seed: Seed = 0) -> "Kernels":
         """Keep the columns of every kernel at landmarks, for many objects.
 
-        The columns are the models' own basis functions: the model on all of them is that on the
-        kernels themselves.
+        The columns are the models' own basis functions k(x, l_1), ..., k(x, l_m): the model on all
+        of them is that on the kernels themselves. "trace" is that of all training objects.
 
         Parameters
         ----------
@@ -177,11 +183,6 @@ class Kernels:
             Number of landmarks m, training objects drawn with equal probabilities, and of columns
             of the stack. Kernels of one feature space share their landmarks.
         seed : int, SeedSequence, Generator or None, default=0
-
-        Returns
-        -------
-        Kernels
-            Basis expansions k(x, l_1), ..., k(x, l_m). "trace" is that of all training objects.
 
         Raises
         ------
@@ -251,14 +252,12 @@ class Kernels:
         """
         train, members = self._on_training(X if X_train is None else X_train)
         new = train if X_train is None else feature_spaces(X, train)
-        spaces = [member.space for member in members]
-        new.check_has(spaces)
-        _check_columns(members, train, new)
+        _check_features(members, train, new)
         if new is train:
             for space in dict.fromkeys(member.space for member in members if member.sums_features):
                 warn_of_unequal_scales(train.features[space], space)
         functions = [_function_of(member, train) for member in members]
-        if new.are_dask(spaces):
+        if any(is_dask(new.features[member.space]) for member in members):
             values = _values_of_dask(members, functions, new, train)
         else:
             values = _values(members, functions, new)
@@ -280,7 +279,7 @@ class Kernels:
         )
         learned = tuple(
             LearnedKernel(
-                *(m.name, position, m.base.theta, m.space),
+                *(m.name, position, m.base.theta, "X" if m.space is None else f"X_{m.space}"),
                 *(new.features[m.space], train.features[m.space]),
             )
             for position, m in enumerate(members)
@@ -294,55 +293,48 @@ class Kernels:
         return {each.space for each in self.members if isinstance(each.base, Precomputed)}
 
     def _on_training(self, X_train: Any) -> tuple[Objects, list[Member]]:
-        """Training objects, and one member per kernel and feature space."""
-        train = feature_spaces(X_train, grams=self.grams)
-        members = list(self._resolve(train))
-        whole = [member.space for member in members if member.landmarks is None]
-        if train.are_dask(whole):
-            rule = (
-                "training objects in memory, for kernels that keep all of them: X.compute(), or "
-                "kernels.landmarks(500)"
-            )
-            raise argument_error("X", "Kernels", rule, "a Dask array")
-        for member in members:
-            if isinstance(member.base, Precomputed):
-                train = train.with_gram(member.space, member.name)
-        return train, members
-
-    def _resolve(self, objects: Objects) -> Iterator[Member]:
-        """Yield every kernel on its feature space, with its name; given names do not change."""
-        pairs = [(m, space) for m in self.members for space in objects.spaces_of(m.space)]
+        """Training objects, and every kernel on its feature space, with its name."""
+        train, members = feature_spaces(X_train, grams=self.grams), []
+        pairs = [(m, space) for m in self.members for space in train.spaces_of(m.space)]
         taken = {member.name_on(space) for member, space in pairs if member.name is not None}
         for member, space in pairs:
-            trained = replace(member, base=member.base.on_training(objects.features[space]))
+            features = train.features[space]
+            if member.landmarks is None and is_dask(features):
+                rule = "training objects in memory, for kernels that keep all of them: "
+                rule += "X.compute(), or kernels.landmarks(500)"
+                raise argument_error("X", "Kernels", rule, "a Dask array")
+            trained = replace(member, base=member.base.on_training(features))
             name = trained.name_on(space)
+            # Given names do not change.
             if member.name is None:
                 described, numbers = name, count(2)
                 while name in taken:
                     name = f"{described} #{next(numbers)}"
                 taken.add(name)
-            yield replace(trained, name=name, space=space)
+            if isinstance(member.base, Precomputed):
+                train = train.with_gram(space, name)
+            members.append(replace(trained, name=name, space=space))
+        return train, members
 
 
-def _check_columns(members: Sequence[Member], train: Objects, new: Objects) -> None:
-    """Raise unless training objects and new objects have the same features, or similarities."""
+def _check_features(members: Sequence[Member], train: Objects, new: Objects) -> None:
+    """Raise unless new objects have the features, or similarities, of the training objects."""
     for member in members:
-        X, shape = train.features[member.space], new.features[member.space].shape
-        n_train, width = X.shape
-        if isinstance(member.base, Precomputed):
-            rule = (
-                "a square Gram matrix of the training objects (for new objects: their "
-                "similarities first, the training Gram matrix second)"
-            )
-            if n_train != width:
-                raise argument_error("X", member.name, rule, f"shape {X.shape}")
-            if shape[1] != n_train:
-                hint = ", which looks transposed" if shape[0] == n_train else ""
-                rule = f"of shape (new objects, {n_train} training objects)"
-                raise argument_error("X", member.name, rule, f"shape {shape}{hint}")
-        elif shape[1] != width:
-            rule = f"of {width} features, as the training objects are"
-            raise argument_error("X", member.name, rule, f"{shape[1]} features")
+        new.check_has(member.space)
+        n_train, width = train.features[member.space].shape
+        shape = new.features[member.space].shape
+        if not isinstance(member.base, Precomputed):
+            if shape[1] != width:
+                rule = f"of {width} features, as the training objects are"
+                raise argument_error("X", member.name, rule, f"{shape[1]} features")
+        elif n_train != width:
+            rule = "a square Gram matrix of the training objects (for new objects: their "
+            rule += "similarities first, the training Gram matrix second)"
+            raise argument_error("X", member.name, rule, f"shape {(n_train, width)}")
+        elif shape[1] != n_train:
+            hint = ", which looks transposed" if shape[0] == n_train else ""
+            rule = f"of shape (new objects, {n_train} training objects)"
+            raise argument_error("X", member.name, rule, f"shape {shape}{hint}")
 
 
 def _origin(member: Member, train: Objects) -> Origin:
@@ -430,10 +422,8 @@ def _values_of_dask(
 
     for member in members:
         if isinstance(member.base, LearnedGaussian | BasisExpansion):
-            rule = (
-                "kernels without parameters to learn, or features in place of them, for a Dask "
-                "array"
-            )
+            rule = "kernels without parameters to learn, or features in place of them, for a Dask "
+            rule += "array"
             raise argument_error("kernels", "Kernels", rule, repr(member.base.title))
     whole = (len(train.labels), 0)
     width = _one_width({member.name: (member.landmarks or whole)[0] for member in members})

@@ -25,7 +25,6 @@ from ...validation import (
     check_square_symmetric,
     check_unmasked,
 )
-from .completed import CompletedKernels, CompletedRows
 from .features import counts_as, labels_after
 from .labels import (
     NUMBERED,
@@ -37,7 +36,7 @@ from .labels import (
     order_of,
     square_order,
 )
-from .source import DIMS
+from .source import DIMS, CompletedKernels, CompletedRows
 
 #: Attribute of a stack with the relative size of rounding errors of the kernels it was made from.
 PRECISION = "precision"
