@@ -213,7 +213,7 @@ class Dataset:
         if not isinstance(self.X, dict):
             X = [tables[self.name] for tables in X]
         y = self._labels("split")
-        return Split(*X, y[train], y[test])
+        return Split(X[0], X[1], y[train], y[test])
 
 
 def _counts(labels: Mapping[str, NDArray]) -> str:

@@ -20,7 +20,7 @@ from ..models.kernels import Kernels, gaussian, precomputed
 from ..models.kernels.base import NORMALIZATIONS
 from ..models.kernels.features import Objects, feature_spaces, labels_after
 from ..models.kernels.labels import as_frame, check_distinct, ids_along, with_ids_of_columns
-from ..models.kernels.learned import ParametricStack
+from ..models.kernels.source import ParametricStack
 from ..models.kernels.stack import PRECISION, precision_of
 from ..validation import argument_error, check_name, check_one_table, check_undated, check_unmasked
 

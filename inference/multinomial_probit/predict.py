@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from xarray import DataArray, Dataset, DataTree
 
 from ...models.combinations.sums import RULES, Combination
-from ...models.kernels.learned import LearnedKernel, ParametricStack
+from ...models.kernels.source import LearnedKernel, ParametricStack
 from ...models.kernels.stack import as_stack
 from ...models.multinomial_probit import MultinomialProbit
 from ...numerics.probit import class_probabilities

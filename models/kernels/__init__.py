@@ -1,5 +1,6 @@
 """Kernel functions, their normalisation and stacks of kernel matrices."""
 
+from .base import Theta
 from .functions import (
     basis_expansion,
     covariance,
@@ -9,7 +10,6 @@ from .functions import (
     polynomial,
     precomputed,
 )
-from .learned import Theta
 from .specification import Kernels
 from .stack import as_stack, nearest_psd
 from .warnings import KernelWarning

@@ -28,6 +28,7 @@ from ...user_warnings import warn_user
 from ...validation import (
     argument_error,
     check_finite,
+    check_flag,
     check_name,
     check_positive,
     check_unmasked,
@@ -145,6 +146,53 @@ class Gaussian(Radial):
     @override
     def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:
         return np.exp(-self._scaled_distances(X, Y))
+
+
+@dataclass(frozen=True)
+class Theta:
+    """Kernel parameter to learn: theta ~ Gamma(omega, phi), the paper's prior.
+
+    Parameters
+    ----------
+    omega : float, default=1
+        Shape of the prior, whose mean is omega / phi.
+    phi : float, default=1
+        Rate of the prior.
+    ard : bool, default=False
+        One parameter for each dimension of the feature space (automatic relevance determination)
+        instead of one for all.
+
+    Examples
+    --------
+    >>> kernels = kz.gaussian(kz.kernels.Theta(1, 13)) | kz.linear()
+    >>> model = kz.MultinomialProbit(kernels(X_train), y_train)
+    """
+
+    omega: float = 1.0
+    phi: float = 1.0
+    ard: bool = False
+
+    def __post_init__(self) -> None:
+        check_positive(self.omega, "omega", "Theta")
+        check_positive(self.phi, "phi", "Theta")
+        check_flag(self.ard, "ard", "Theta")
+
+
+@dataclass(frozen=True)
+class LearnedGaussian(BaseKernel):
+    """exp(-sum_d theta_d (x_d - x'_d)^2), at the prior mean of theta, where samplers start."""
+
+    theta: Theta
+
+    function_name = "gaussian"
+
+    @override
+    def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:
+        return Gaussian(self.theta.omega / self.theta.phi).pairwise(X, Y)
+
+    @override
+    def diagonal(self, X: NDArray) -> NDArray:
+        return np.ones(len(X))
 
 
 @dataclass(frozen=True)

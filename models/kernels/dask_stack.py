@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from ...validation import argument_error, check_unmasked
 from .features import check_chunks
-from .learned import ParametricStack
-from .source import IN_MEMORY, CompletedRows, KernelSource
+from .source import IN_MEMORY, CompletedRows, KernelSource, ParametricStack
 from .stack import as_stack, check_gram, labelled
 
 type Function = Callable[..., Any]

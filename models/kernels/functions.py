@@ -7,7 +7,7 @@ import pymc as pm
 from numpy.typing import NDArray
 
 from . import base
-from .learned import LearnedGaussian, Theta
+from .base import LearnedGaussian, Theta
 from .specification import Kernels, Member
 
 

@@ -1,10 +1,14 @@
 """Where the kernels of a declaration come from, the one question that engines ask them.
 
-Here are kernels in memory, and completed kernels: several draws of each.
+Here are kernels in memory, completed kernels, several draws of each, and Gaussian kernels with
+parameters to learn, theta ~ Gamma(omega, phi). Notation (Damoulas & Girolami 2009, section 3.1):
+theta_sd is the parameter of kernel s for dimension d of its feature space, by default one number
+for all dimensions; omega and phi are the shape and the rate of its Gamma prior.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import sha256
 from types import MappingProxyType
 from typing import Any, ClassVar, override
@@ -12,12 +16,13 @@ from typing import Any, ClassVar, override
 import numpy as np
 import pandas as pd
 import pymc as pm
+import pytensor.tensor as pt
 import xarray as xr
 from numpy.typing import NDArray
 from pytensor.tensor import TensorVariable
 
 from ...validation import argument_error
-from .base import normalize
+from .base import Theta, normalize
 from .labels import check_distinct, listed
 from .warnings import warn_of_near_identity, warn_of_negligible
 
@@ -187,3 +192,143 @@ class CompletedKernels:
             own, diagonal = kernel[np.ix_(rows, columns)], np.diagonal(kernel)
             target[:] = normalize(own, diagonal[rows], diagonal[columns], self.steps, str(name))
         return taken
+
+
+@dataclass(frozen=True)
+class LearnedKernel:
+    """One kernel with parameters, at a position of a stack, of objects (n, D) and (N, D).
+
+    `features` is the name of the model's data with the rows. Normalisations leave a Gaussian kernel
+    as it is.
+    """
+
+    name: str
+    position: int
+    theta: Theta
+    features: str
+    rows: NDArray
+    columns: NDArray
+
+    @cached_property
+    def centre(self) -> NDArray:
+        """Centre of the training objects (D,): a shift of all objects changes no difference."""
+        return np.median(self.columns, axis=0)
+
+    @property
+    def labels(self) -> list[str]:
+        """Labels of its parameters: its name, with the dimension's number for ARD."""
+        if not self.theta.ard:
+            return [self.name]
+        return [f"{self.name} {d}" for d in range(self.columns.shape[1])]
+
+    def tensor(self, theta: TensorVariable, rows: TensorVariable) -> TensorVariable:
+        """Kernel (n, N) of objects with features `rows`, at parameters (n_parameters,)."""
+        n_features = self.columns.shape[1]
+        scales = theta if self.theta.ard else theta[0]
+        function = pm.gp.cov.ExpQuad(n_features, ls=pt.sqrt(0.5 / scales))
+        rows = pt.specify_shape(rows, (None, n_features)) - self.centre
+        return function(rows, self.columns - self.centre)
+
+    def evaluate(self, theta: NDArray, rows: slice) -> NDArray:
+        """Kernel (n, N) of a slice of the objects, at parameters (n_parameters,)."""
+        # scikit-learn's input validation takes longer than the kernel of a hundred objects.
+        X = (self.rows[rows] - self.centre) * np.sqrt(theta)
+        Y = (self.columns - self.centre) * np.sqrt(theta)
+        exponent = X @ Y.T
+        exponent *= 2.0
+        exponent -= np.einsum("nd,nd->n", X, X)[:, None]
+        exponent -= np.einsum("nd,nd->n", Y, Y)
+        np.minimum(exponent, 0.0, out=exponent)
+        return np.exp(exponent, out=exponent)
+
+
+@dataclass(frozen=True)
+class ParametricStack(KernelSource):
+    """Stack of kernels, some of which have parameters to learn.
+
+    `start` (kernel, obs, basis) is the stack at the parameters' prior means, `learned` are the
+    kernels with parameters.
+    """
+
+    start: xr.DataArray
+    learned: tuple[LearnedKernel, ...]
+    not_data: ClassVar[str] = "The kernels have parameters: kernel_source.evaluate gives them."
+
+    @property
+    @override
+    def parameters(self) -> list[str]:
+        return [name for kernel in self.learned for name in kernel.labels]
+
+    @property
+    @override
+    def omega(self) -> NDArray[np.float64]:
+        return np.array([kernel.theta.omega for kernel in self.learned for _ in kernel.labels])
+
+    @property
+    @override
+    def phi(self) -> NDArray[np.float64]:
+        return np.array([kernel.theta.phi for kernel in self.learned for _ in kernel.labels])
+
+    @property
+    def fixed(self) -> xr.DataArray:
+        """The kernels without parameters."""
+        learned = {kernel.position for kernel in self.learned}
+        return self.start.isel(kernel=[s for s in range(len(self.start)) if s not in learned])
+
+    @property
+    def features(self) -> dict[str, NDArray]:
+        """Features (n, D) of the objects that the parameters act on, by name."""
+        return {kernel.features: kernel.rows for kernel in self.learned}
+
+    @property
+    @override
+    def stand_ins(self) -> dict[str, NDArray]:
+        fixed = self.fixed.to_numpy()
+        return self.features | ({"K": fixed} if len(fixed) else {})
+
+    @override
+    def declare(self, stack: xr.DataArray) -> TensorVariable:
+        """Declare theta, the features that it acts on and the kernels without parameters."""
+        fixed, K = self.fixed, None
+        if len(fixed):
+            labels = {"kernel_without_parameters": fixed["kernel"].values}
+            K = pm.Data("K", fixed.values, dims=(*labels, *DIMS[1:]), coords=labels)
+        features = {
+            name: pm.Data(name, values, dims=("obs", f"feature_of_{name}"))
+            for name, values in self.features.items()
+        }
+        pm.modelcontext(None).add_coord("parameter", self.parameters)
+        theta = pm.Gamma("theta", alpha=self.omega, beta=self.phi, dims="parameter")
+        return self.tensor(theta, features, K)
+
+    @override
+    def warn(self, stack: xr.DataArray, owner: str, spread: float) -> None:
+        warn_of_negligible(stack, owner, spread)
+        warn_of_near_identity(self.fixed, owner)
+
+    def tensor(
+        self, theta: TensorVariable, features: Mapping[str, Any], fixed: Any
+    ) -> TensorVariable:
+        """Stack (kernel, obs, basis) as a tensor, of data that stand for features and fixed."""
+        matrices = {
+            kernel.position: kernel.tensor(theta[part], pt.as_tensor(features[kernel.features]))
+            for kernel, part in self.learned_parts()
+        }
+        others = [s for s in range(len(self.start)) if s not in matrices]
+        matrices |= {s: fixed[i] for i, s in enumerate(others)}
+        return pt.stack([matrices[s] for s in range(len(self.start))])
+
+    @override
+    def evaluate(self, theta: NDArray, rows: slice = slice(None)) -> NDArray[np.float64]:
+        """Stack (kernel, obs, basis) of some objects at parameters (parameter,), a copy."""
+        stack = self.start.to_numpy()[:, rows].copy()
+        for kernel, part in self.learned_parts():
+            stack[kernel.position] = kernel.evaluate(theta[part], rows)
+        return stack
+
+    @override
+    def learned_parts(self) -> list[tuple[LearnedKernel, slice]]:
+        numbers = [len(kernel.labels) for kernel in self.learned]
+        ends = np.cumsum(numbers).tolist()
+        parts = [slice(end - number, end) for number, end in zip(numbers, ends, strict=True)]
+        return list(zip(self.learned, parts, strict=True))

@@ -28,6 +28,7 @@ from .base import (
     NORMALIZATIONS,
     BaseKernel,
     BasisExpansion,
+    LearnedGaussian,
     Linear,
     Polynomial,
     Precomputed,
@@ -37,8 +38,7 @@ from .base import (
 )
 from .features import Objects, feature_spaces, fingerprint, is_dask
 from .labels import NUMBERED, check_distinct
-from .learned import LearnedGaussian, LearnedKernel, ParametricStack
-from .source import DIMS
+from .source import DIMS, LearnedKernel, ParametricStack
 from .stack import ORIGIN, Origin
 from .warnings import warn_of_unequal_scales
 
@@ -216,14 +216,13 @@ class Kernels:
         Parameters
         ----------
         X : array-like, DataFrame or Dask array of shape (n, D), or dict of them
-            The objects of the rows. A dict has one entry per feature space, with the same objects.
-            DataFrames are aligned by label: the index has the ids of the objects, and columns of
-            new objects get the order of the training features. A precomputed kernel takes
-            similarities instead of features: (N, N) for training, (n, N) for new objects. Of a
-            Dask array, in chunks of whole rows, kernels are computed when they are needed; as
-            training objects it serves landmarks.
+            The objects of the rows; of a dict, in one feature space per entry. DataFrames are
+            aligned by label: the index has the ids of the objects, and columns of new objects get
+            the order of the training features. A precomputed kernel takes similarities instead of
+            features: (N, N) for training, (n, N) for new objects. Of a Dask array, in chunks of
+            whole rows, kernels are computed when they are needed.
         X_train : the same of N rows, optional
-            The training objects; needed if `X` are new objects.
+            The training objects; needed if `X` are new objects. A Dask array serves landmarks.
 
         Returns
         -------
@@ -422,13 +421,12 @@ def _values_of_dask(
 
     for member in members:
         if isinstance(member.base, LearnedGaussian | BasisExpansion):
-            rule = "kernels without parameters to learn, or features in place of them, for a Dask "
-            rule += "array"
+            rule = "kernels without parameters to learn, and no functions, for a Dask array"
             raise argument_error("kernels", "Kernels", rule, repr(member.base.title))
     whole = (len(train.labels), 0)
     width = _one_width({member.name: (member.landmarks or whole)[0] for member in members})
     kernels = [(m.space, function) for m, function in zip(members, functions, strict=True)]
-    spaces = list(dict.fromkeys(space for space, _ in kernels))
+    spaces = list(dict.fromkeys(member.space for member in members))
     features = [objects.features[space] for space in spaces]
     rows = next(X.chunks[0] for X in features if is_dask(X))
     most = max(1, LARGEST // (len(kernels) * width))

@@ -165,9 +165,8 @@ def nearest_psd(similarities: Any, train: Any = None) -> xr.DataArray:
 
     Notes
     -----
-    One eigendecomposition per kernel, O(N^3). See section 3 of Y. Chen, E. K. Garcia, M. R. Gupta,
-    A. Rahimi and L. Cazzanti (2009), Similarity-based classification: concepts and algorithms, JMLR
-    10.
+    One eigendecomposition per kernel, O(N^3). See Y. Chen et al. (2009), Similarity-based
+    classification: concepts and algorithms, JMLR 10, section 3.
 
     Examples
     --------
@@ -217,7 +216,7 @@ def labelled(kernels: Any, like: xr.DataArray | None, owner: str, argument: str)
         raise argument_error(argument, owner, "computed from data: kernels(X_train)", got)
     make = _of_array if isinstance(kernels, xr.DataArray) else _of_tables
     stack = make(kernels, like, owner, argument)
-    names = list(map(str, stack["kernel"].values))
+    names = [str(name) for name in stack["kernel"].values]
     check_distinct(names, argument, owner, "of kernels with distinct names")
     for dim in ("obs", "basis"):
         check_ids(stack.indexes[dim], argument, owner)
@@ -272,10 +271,8 @@ def _in_order_of(
     n_train, given = like.sizes["basis"], stack.sizes["basis"]
     if given != n_train:
         hint = ", which looks transposed" if stack.sizes["obs"] == n_train else ""
-        rule = (
-            f"of shape ({len(names)}, new objects, {n_train} training objects): for a table of "
-            "features pass kernels(X_new, X_train)"
-        )
+        rule = f"of shape ({len(names)}, new objects, {n_train} training objects): for a table of "
+        rule += "features pass kernels(X_new, X_train)"
         raise argument_error(argument, owner, rule, f"shape {stack.shape}{hint}")
     rule = "computed against the training objects, in their order: kernels(X_new, X_train)"
     labels = stack.indexes["basis"], like.indexes["basis"]
@@ -286,10 +283,8 @@ def _in_order_of(
             continue
         mine, theirs = Origin(*own[name]), Origin(*trained[name])
         if mine.steps != theirs.steps:
-            rule = (
-                f"kernels normalised as the training kernels ({theirs.steps or 'not at all'}; "
-                "after a normalisation by hand, drop_attrs() of the kernels)"
-            )
+            rule = f"kernels normalised as the training kernels ({theirs.steps or 'not at all'}; "
+            rule += "after a normalisation by hand, drop_attrs() of the kernels)"
             raise argument_error(argument, owner, rule, f"{name}: {mine.steps or 'not at all'}")
         # Of a part of the training objects, the fingerprint says nothing.
         if mine.n_train == theirs.n_train == n_train and mine.fingerprint != theirs.fingerprint:

@@ -9,7 +9,7 @@ from scipy import stats
 
 from kernelzoo.inference.engine.groups import log_density
 from kernelzoo.models.kernels import Theta, gaussian, linear, polynomial
-from kernelzoo.models.kernels.learned import ParametricStack
+from kernelzoo.models.kernels.source import ParametricStack
 from kernelzoo.models.multinomial_probit import MultinomialProbit
 from kernelzoo.models.wishart_kernel_mixture import WishartKernelMixture
 from probit_moments import log_probability
