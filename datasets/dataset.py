@@ -179,10 +179,8 @@ class Dataset:
         rng = np.random.default_rng(integer_seed(seed, "seed", "folds"))
         order = np.lexsort((rng.random(len(y)), codes))
         fold[order] = np.arange(len(y)) % n
-        positions = np.arange(len(y))
         for k in range(n):
-            test = fold == k
-            yield self._divide(positions[~test], positions[test], standardize)
+            yield self._divide(np.flatnonzero(fold != k), np.flatnonzero(fold == k), standardize)
 
     def published_split(self, *, standardize: bool = True) -> Split:
         """Divide the objects as the source does; ValueError if it has no division of its own."""

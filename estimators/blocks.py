@@ -413,7 +413,7 @@ def _normalized(kernels: Kernels, steps: Any, owner: str) -> Kernels:
         check_name(step, NORMALIZATIONS, "normalize", owner)
     return Kernels(
         tuple(
-            replace(m, steps=named) if m.base.is_kernel and not m.steps else m
+            replace(m, steps=named) if m.kernel.is_kernel and not m.steps else m
             for m in kernels.members
         )
     )

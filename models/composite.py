@@ -12,6 +12,7 @@ from .declaration import Declaration
 from .kernels.dask_stack import read_kernels
 from .kernels.labels import aligned, ids_along
 from .kernels.source import DIMS, KernelSource
+from .kernels.warnings import warn_of_near_identity, warn_of_negligible
 from .learned_scale import LearnedScale
 
 __all__ = ["CompositeDeclaration", "LabelledDeclaration"]
@@ -58,7 +59,10 @@ class CompositeDeclaration(Declaration):
             self.combination.check(each)
         self._learns_scale = isinstance(rate, LearnedScale)
         start = rate.median if isinstance(rate, LearnedScale) else rate
-        self.kernel_source.warn(stack, owner, (start / shape) ** 0.5)
+        # Of a Dask array, that would take a pass.
+        if self.kernel_source.in_memory:
+            warn_of_negligible(stack, owner, (start / shape) ** 0.5)
+            warn_of_near_identity(getattr(self.kernel_source, "fixed", stack), owner)
         self.add_coords({dim: stack[dim].values for dim in DIMS})
         return stack
 

@@ -114,8 +114,8 @@ class Data:
         family, known = KernelFamily(model.composition), None
         source, codes = model.kernel_source, model.label_codes
         if isinstance(source, DaskStack):
-            if len(codes) != len(source):
-                rule = f"one of each of the {len(source)} objects"
+            if len(codes) != source.shape[1]:
+                rule = f"one of each of the {source.shape[1]} objects"
                 raise argument_error("labels", "VB", rule, f"{len(codes)}")
             known, labels = ExpectedKernels.of_dask(source), source.parts(codes)
         else:

@@ -190,10 +190,6 @@ class LearnedGaussian(BaseKernel):
     def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:
         return Gaussian(self.theta.omega / self.theta.phi).pairwise(X, Y)
 
-    @override
-    def diagonal(self, X: NDArray) -> NDArray:
-        return np.ones(len(X))
-
 
 @dataclass(frozen=True)
 class InverseMultiquadric(Radial):
@@ -214,8 +210,14 @@ def median_of_squared_distances(X: Any, owner: str) -> float:
     """
     if len(X) > MOST_OBJECTS:
         chosen = np.random.default_rng(0).choice(len(X), MOST_OBJECTS, replace=False)
-        # In the order of their bytes, arrays have the same sample whatever the order of the rows.
-        X = X[np.sort(chosen)] if is_dask(X) else X[_order_of_bytes(X)[chosen]]
+        if is_dask(X):
+            X = X[np.sort(chosen)]
+        else:
+            # In the order of their bytes, arrays have the same sample whatever the order of the
+            # rows. Adding 0.0 turns -0.0 into 0.0, so that equal rows have equal bytes.
+            rows = np.ascontiguousarray(X, dtype=float) + 0.0
+            as_bytes = rows.view(np.dtype((np.void, rows.itemsize * rows.shape[1]))).ravel()
+            X = X[np.argsort(as_bytes)[chosen]]
     X = np.asarray(X)
     squares = pdist(X, "sqeuclidean")
     if not squares.any():
@@ -234,13 +236,6 @@ def median_of_squared_distances(X: Any, owner: str) -> float:
         rule = "small enough that squares do not overflow: standardise the features"
         raise argument_error("X", owner, rule, got)
     return median
-
-
-def _order_of_bytes(X: NDArray) -> NDArray[np.intp]:
-    """Positions (N,) of the rows in the order of their bytes."""
-    # Adding 0.0 turns -0.0 into 0.0, so that equal rows have equal bytes.
-    rows = np.ascontiguousarray(X, dtype=float) + 0.0
-    return np.argsort(rows.view(np.dtype((np.void, rows.itemsize * rows.shape[1]))).ravel())
 
 
 @dataclass(frozen=True)
@@ -393,13 +388,9 @@ def normalize(
         scale = scale_to_trace(float(train.sum()), len(train), name) if "trace" in steps else 1.0
         return scale * values if steps else values
     if own is None:
-        raise argument_error(
-            "X",
-            name,
-            "normalised beforehand, k(x, x') / sqrt(k(x, x) k(x', x')), for new objects of a "
-            "precomputed kernel with the 'unit' normalisation",
-            "similarities without the new objects' own",
-        )
+        rule = "normalised beforehand, k(x, x') / sqrt(k(x, x) k(x', x')), for new objects of a "
+        rule += "precomputed kernel with the 'unit' normalisation"
+        raise argument_error("X", name, rule, "similarities without the new objects' own")
     for diagonal in (own, train):
         if not np.all(diagonal > 0):
             rule = "of positive self-similarities for the 'unit' normalisation"

@@ -75,7 +75,7 @@ class DaskStack(KernelSource):
             got = "a Dask array whose labels of 'obs' and 'basis' are the same"
             raise argument_error("kernels", owner, rule, got)
         unread = cls(stack, np.empty(0))
-        chosen, names = compared_objects(len(unread)), stack["kernel"].values
+        chosen, names = compared_objects(stack.sizes["obs"]), stack["kernel"].values
         known = owner, names, stack.sizes["basis"], chosen
         (rows,) = unread.total(_compared_rows, *known, by_object=[unread.slices])
         return cls(stack, rows)
@@ -88,17 +88,9 @@ class DaskStack(KernelSource):
     @override
     def declare(self, stack: xr.DataArray) -> None:
         """Declare `stand_ins` in the open model: results keep them, to tell whose they are."""
-        compared = stack["obs"].values[compared_objects(len(self))]
+        compared = stack["obs"].values[compared_objects(self.stack.sizes["obs"])]
         pm.modelcontext(None).add_coord("compared", compared)
         pm.Data("K_rows", self.rows, dims=("kernel", "compared", "basis"))
-
-    @override
-    def warn(self, stack: xr.DataArray, owner: str, spread: float) -> None:
-        """Do not warn: that would take a pass."""
-
-    def __len__(self) -> int:
-        """Return the number of objects."""
-        return self.stack.sizes["obs"]
 
     @property
     def shape(self) -> tuple[int, ...]:

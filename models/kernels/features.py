@@ -91,14 +91,6 @@ class Objects:
         check_name(space, [str(known) for known in self.features], "space", "on")
         return [space]
 
-    def check_has(self, space: str | None) -> None:
-        """Raise if a feature space of the training objects is missing."""
-        if space not in self.features:
-            rule = f"a dict with the feature space {space!r} of the training objects"
-            rule = "one array, as the training objects are" if space is None else rule
-            got = "one array" if None in self.features else f"a dict with {list(self.features)}"
-            raise argument_error("X", "Kernels", rule, got)
-
 
 def feature_spaces(
     X: Any,

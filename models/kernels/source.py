@@ -24,7 +24,6 @@ from pytensor.tensor import TensorVariable
 from ...validation import argument_error
 from .base import Theta, normalize
 from .labels import check_distinct, listed
-from .warnings import warn_of_near_identity, warn_of_negligible
 
 DIMS = ("kernel", "obs", "basis")
 
@@ -65,11 +64,6 @@ class KernelSource:
     def evaluate(self, theta: NDArray) -> NDArray[np.float64]:
         """Kernels (kernel, obs, basis) at parameters (P,)."""
         raise TypeError("Kernels without parameters are the data of their model.")
-
-    def warn(self, stack: xr.DataArray, owner: str, spread: float) -> None:
-        """Warn of kernels from which regressors of a spread can learn little."""
-        warn_of_negligible(stack, owner, spread)
-        warn_of_near_identity(stack, owner)
 
 
 #: Source of kernels that are data of their model.
@@ -187,11 +181,11 @@ class CompletedKernels:
 
     def _taken(self, stack: NDArray, rows: NDArray, columns: NDArray) -> NDArray:
         """Rows and columns of one stack (kernel, obs, basis), normalised."""
-        taken = np.empty((len(stack), len(rows), len(columns)))
-        for target, kernel, name in zip(taken, stack, self.mean["kernel"].values, strict=True):
-            own, diagonal = kernel[np.ix_(rows, columns)], np.diagonal(kernel)
-            target[:] = normalize(own, diagonal[rows], diagonal[columns], self.steps, str(name))
-        return taken
+        taken = []
+        for kernel, name in zip(stack, self.mean["kernel"].values, strict=True):
+            values, own = kernel[np.ix_(rows, columns)], np.diagonal(kernel)
+            taken.append(normalize(values, own[rows], own[columns], self.steps, str(name)))
+        return np.stack(taken)
 
 
 @dataclass(frozen=True)
@@ -300,11 +294,6 @@ class ParametricStack(KernelSource):
         pm.modelcontext(None).add_coord("parameter", self.parameters)
         theta = pm.Gamma("theta", alpha=self.omega, beta=self.phi, dims="parameter")
         return self.tensor(theta, features, K)
-
-    @override
-    def warn(self, stack: xr.DataArray, owner: str, spread: float) -> None:
-        warn_of_negligible(stack, owner, spread)
-        warn_of_near_identity(self.fixed, owner)
 
     def tensor(
         self, theta: TensorVariable, features: Mapping[str, Any], fixed: Any

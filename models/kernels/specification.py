@@ -24,18 +24,8 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from ...validation import Seed, argument_error, check_count, check_name, integer_seed
-from .base import (
-    NORMALIZATIONS,
-    BaseKernel,
-    BasisExpansion,
-    LearnedGaussian,
-    Linear,
-    Polynomial,
-    Precomputed,
-    Radial,
-    normalize,
-    scale_to_trace,
-)
+from . import base
+from .base import NORMALIZATIONS, BaseKernel, normalize, scale_to_trace
 from .features import Objects, feature_spaces, fingerprint, is_dask
 from .labels import NUMBERED, check_distinct
 from .source import DIMS, LearnedKernel, ParametricStack
@@ -56,7 +46,7 @@ class Member:
     On training objects, each has a name and a space: see `Kernels._on_training`.
     """
 
-    base: BaseKernel
+    kernel: BaseKernel
     name: Any = None
     space: str | None = None
     steps: tuple[str, ...] = ()
@@ -66,10 +56,10 @@ class Member:
     def __repr__(self) -> str:
         settings = [
             f"{name}={value!r}"
-            for name, value in vars(self.base).items()
-            if value is not getattr(type(self.base), name, None)
+            for name, value in vars(self.kernel).items()
+            if value is not getattr(type(self.kernel), name, None)
         ]
-        calls = [f"{self.base.function_name}({', '.join(settings)})"]
+        calls = [f"{self.kernel.function_name}({', '.join(settings)})"]
         calls += [f"on({self.space!r})"] if self.space is not None else []
         calls += [f"normalize({', '.join(map(repr, self.steps))})"] if self.steps else []
         calls += ["landmarks({}, seed={})".format(*self.landmarks)] if self.landmarks else []
@@ -79,18 +69,18 @@ class Member:
     @property
     def is_kernel(self) -> bool:
         """Whether its values are similarities between objects, and no features."""
-        return self.base.is_kernel and self.landmarks is None
+        return self.kernel.is_kernel and self.landmarks is None
 
     @property
     def sums_features(self) -> bool:
         """Whether the kernel sums over features without scaling them, so that scales matter."""
-        if isinstance(self.base, LearnedGaussian):
-            return not self.base.theta.ard
-        return isinstance(self.base, Radial | Polynomial | Linear)
+        if isinstance(self.kernel, base.LearnedGaussian):
+            return not self.kernel.theta.ard
+        return isinstance(self.kernel, base.Radial | base.Polynomial | base.Linear)
 
     def describe(self, space: str | None) -> str:
         """Name that says what the kernel is, on a feature space (None: the only one)."""
-        return f"{'landmarks ' if self.landmarks else ''}{self.base.describe(space)}"
+        return f"{'landmarks ' if self.landmarks else ''}{self.kernel.describe(space)}"
 
     def name_on(self, space: str | None) -> str:
         """Name of this kernel on a feature space, by default its description."""
@@ -202,8 +192,9 @@ class Kernels:
         """
         check_count(n_components, "n_components", "landmarks")
         number = integer_seed(seed, "seed", "landmarks")
+        unfit = base.Precomputed | base.LearnedGaussian
         for member in self.members:
-            if isinstance(member.base, Precomputed | LearnedGaussian) or not member.is_kernel:
+            if isinstance(member.kernel, unfit) or not member.is_kernel:
                 rule = "functions of features, without parameters to learn"
                 raise argument_error("kernels", "landmarks", rule, repr(member.name_on(None)))
         return Kernels(tuple(replace(m, landmarks=(n_components, number)) for m in self.members))
@@ -278,18 +269,18 @@ class Kernels:
         )
         learned = tuple(
             LearnedKernel(
-                *(m.name, position, m.base.theta, "X" if m.space is None else f"X_{m.space}"),
+                *(m.name, position, m.kernel.theta, "X" if m.space is None else f"X_{m.space}"),
                 *(new.features[m.space], train.features[m.space]),
             )
             for position, m in enumerate(members)
-            if isinstance(m.base, LearnedGaussian)
+            if isinstance(m.kernel, base.LearnedGaussian)
         )
         return ParametricStack(stack, learned) if learned else stack
 
     @property
     def grams(self) -> set[str | None]:
         """Feature spaces of precomputed kernels; None stands for all."""
-        return {each.space for each in self.members if isinstance(each.base, Precomputed)}
+        return {each.space for each in self.members if isinstance(each.kernel, base.Precomputed)}
 
     def _on_training(self, X_train: Any) -> tuple[Objects, list[Member]]:
         """Training objects, and every kernel on its feature space, with its name."""
@@ -302,7 +293,7 @@ class Kernels:
                 rule = "training objects in memory, for kernels that keep all of them: "
                 rule += "X.compute(), or kernels.landmarks(500)"
                 raise argument_error("X", "Kernels", rule, "a Dask array")
-            trained = replace(member, base=member.base.on_training(features))
+            trained = replace(member, kernel=member.kernel.on_training(features))
             name = trained.name_on(space)
             # Given names do not change.
             if member.name is None:
@@ -310,7 +301,7 @@ class Kernels:
                 while name in taken:
                     name = f"{described} #{next(numbers)}"
                 taken.add(name)
-            if isinstance(member.base, Precomputed):
+            if isinstance(member.kernel, base.Precomputed):
                 train = train.with_gram(space, name)
             members.append(replace(trained, name=name, space=space))
         return train, members
@@ -319,10 +310,15 @@ class Kernels:
 def _check_features(members: Sequence[Member], train: Objects, new: Objects) -> None:
     """Raise unless new objects have the features, or similarities, of the training objects."""
     for member in members:
-        new.check_has(member.space)
+        if member.space not in new.features:
+            given = new.features.keys()
+            rule = f"a dict with the feature space {member.space!r} of the training objects"
+            rule = "one array, as the training objects are" if member.space is None else rule
+            got = "one array" if None in given else f"a dict with {list(given)}"
+            raise argument_error("X", "Kernels", rule, got)
         n_train, width = train.features[member.space].shape
         shape = new.features[member.space].shape
-        if not isinstance(member.base, Precomputed):
+        if not isinstance(member.kernel, base.Precomputed):
             if shape[1] != width:
                 rule = f"of {width} features, as the training objects are"
                 raise argument_error("X", member.name, rule, f"{shape[1]} features")
@@ -340,7 +336,7 @@ def _origin(member: Member, train: Objects) -> Origin:
     """Return what identifies a kernel's normalisation and training objects."""
     steps = " ".join(member.steps)
     # Kernels with parameters hold the training objects themselves.
-    if not member.is_kernel or isinstance(member.base, LearnedGaussian):
+    if not member.is_kernel or isinstance(member.kernel, base.LearnedGaussian):
         return Origin(steps)
     return Origin(steps, len(train.labels), train.fingerprint(member.space))
 
@@ -350,26 +346,26 @@ def _function_of(member: Member, train: Objects) -> Function:
 
     It goes to the workers of a cluster, with the landmarks alone.
     """
-    base, steps, scale = member.base, member.steps, 1.0
+    kernel, steps, scale = member.kernel, member.steps, 1.0
     objects = train.features[member.space]
     X = member.chosen(objects)
     if member.landmarks and "trace" in steps and "unit" not in steps:
         # The trace is that of all training objects.
         if is_dask(objects):
-            diagonal = objects.map_blocks(base.diagonal, drop_axis=1, dtype=float).compute()
+            diagonal = objects.map_blocks(kernel.diagonal, drop_axis=1, dtype=float).compute()
         else:
-            diagonal = base.diagonal(objects)
+            diagonal = kernel.diagonal(objects)
         scale, steps = scale_to_trace(float(diagonal.sum()), len(objects), member.name), ()
 
     def normalised(new: NDArray) -> NDArray:
-        values = base.pairwise(new, None if new is X else X)
+        values = kernel.pairwise(new, None if new is X else X)
         if not steps:
             return values if scale == 1 else scale * values
         trained = np.diagonal(values)
         own: NDArray | None = trained
         if new is not X:
-            own = None if isinstance(base, Precomputed) else base.diagonal(new)
-            trained = base.diagonal(X)
+            own = None if isinstance(kernel, base.Precomputed) else kernel.diagonal(new)
+            trained = kernel.diagonal(X)
         return normalize(values, own, trained, steps, member.name)
 
     return normalised
@@ -420,9 +416,9 @@ def _values_of_dask(
     import dask.array as da
 
     for member in members:
-        if isinstance(member.base, LearnedGaussian | BasisExpansion):
+        if isinstance(member.kernel, base.LearnedGaussian | base.BasisExpansion):
             rule = "kernels without parameters to learn, and no functions, for a Dask array"
-            raise argument_error("kernels", "Kernels", rule, repr(member.base.title))
+            raise argument_error("kernels", "Kernels", rule, repr(member.kernel.title))
     whole = (len(train.labels), 0)
     width = _one_width({member.name: (member.landmarks or whole)[0] for member in members})
     kernels = [(m.space, function) for m, function in zip(members, functions, strict=True)]

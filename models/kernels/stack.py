@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import xarray as xr
-from numpy.typing import NDArray
 
 from ...validation import (
     ROUNDING,
@@ -329,7 +328,13 @@ def _of_tables(kernels: Any, like: xr.DataArray | None, owner: str, argument: st
         if isinstance(table, pd.DataFrame):
             table = aligned_frame(table, frame, basis, entry, owner)
             frame = table if frame is None else frame
-        arrays.append(_numbers(table, entry, owner))
+        check_one_table(table, entry, owner)
+        check_unmasked(table, entry, owner)
+        values = np.asarray(table)
+        if values.ndim != 2 or 0 in values.shape or values.dtype.kind not in "fiub":
+            got = f"{values.dtype} of shape {values.shape}"
+            raise argument_error(entry, owner, "a two-dimensional array of numbers", got)
+        arrays.append(values)
     shape = Counter(array.shape for array in arrays).most_common(1)[0][0]
     for entry, array in zip(entries, arrays, strict=True):
         if array.shape != shape:
@@ -373,13 +378,3 @@ def _named(kernels: Any, like: xr.DataArray | None, owner: str, argument: str) -
         rule = f"the {len(names)} kernels {names}: for features pass kernels(X_new, X_train)"
         raise argument_error(argument, owner, rule, f"an array of shape {shape}")
     return dict(zip(names, matrices, strict=True))
-
-
-def _numbers(table: Any, entry: str, owner: str) -> NDArray:
-    check_one_table(table, entry, owner)
-    check_unmasked(table, entry, owner)
-    values = np.asarray(table)
-    if values.ndim != 2 or 0 in values.shape or values.dtype.kind not in "fiub":
-        got = f"{values.dtype} of shape {values.shape}"
-        raise argument_error(entry, owner, "a two-dimensional array of numbers", got)
-    return values

@@ -27,8 +27,6 @@ LEAST_OF_LARGEST, LEAST_SCORE = 1e-6, 0.05
 class KernelWarning(UserWarning):
     """Kernels, or features of kernels, from which a model can learn little.
 
-    ``warnings.filterwarnings("ignore", category=kz.kernels.KernelWarning)`` silences the warning.
-
     Examples
     --------
     >>> import warnings
