@@ -67,24 +67,20 @@ def load(name: str) -> Dataset:
             generated: Dataset = getattr(generators, name)()
             return generated
         case "scikit-learn":
-            fields = _of_scikit_learn(row.get("loader", name))
+            # Imported late: scikit-learn takes half a second to import.
+            from sklearn import datasets
+
+            bunch = getattr(datasets, f"load_{row.get('loader', name)}")(as_frame=True)
+            X = bunch.data.astype(float)
             for place, values in row.get("changed", {}).items():
-                fields["X"].iloc[int(place)] = values
+                X.iloc[int(place)] = values
+            fields = {"X": X, "y": np.asarray(bunch.target_names)[bunch.target]}
         case "package":
             with (files(__package__) / f"{name}.csv.gz").open("rb") as file:
                 fields = _features_and_labels(pd.read_csv(file, compression="gzip"))
         case _:
             fields = _of_file(name, row)
     return Dataset(name=name, card=card_of(name), **fields)
-
-
-def _of_scikit_learn(name: str) -> dict[str, Any]:
-    # Imported late: scikit-learn takes half a second to import.
-    from sklearn import datasets
-
-    bunch = getattr(datasets, f"load_{name}")(as_frame=True)
-    labels = np.asarray(bunch.target_names)[bunch.target]
-    return {"X": bunch.data.astype(float), "y": labels}
 
 
 def _features_and_labels(frame: pd.DataFrame) -> dict[str, Any]:

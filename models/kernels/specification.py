@@ -419,8 +419,8 @@ def _values_of_dask(
         if isinstance(member.kernel, base.LearnedGaussian | base.BasisExpansion):
             rule = "kernels without parameters to learn, and no functions, for a Dask array"
             raise argument_error("kernels", "Kernels", rule, repr(member.kernel.title))
-    whole = (len(train.labels), 0)
-    width = _one_width({member.name: (member.landmarks or whole)[0] for member in members})
+    n_train = len(train.labels)
+    width = _one_width({m.name: m.landmarks[0] if m.landmarks else n_train for m in members})
     kernels = [(m.space, function) for m, function in zip(members, functions, strict=True)]
     spaces = list(dict.fromkeys(member.space for member in members))
     features = [objects.features[space] for space in spaces]
