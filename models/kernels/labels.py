@@ -91,18 +91,12 @@ def check_repeated(
 
 
 def order_of(
-    given: Any,
-    wanted: Any,
-    argument: str,
-    owner: str,
-    requirement: str,
-    *,
-    by_position: bool = True,
+    given: Any, wanted: Any, argument: str, owner: str, rule: str, *, by_position: bool = True
 ) -> list[int] | None:
     """Positions of the wanted labels among the given ones, or None if they need no new order.
 
     Default labels (0 to n - 1) mean alignment by position, with lengths that the caller checks,
-    only if `by_position`. `requirement` completes "must be ..." of a ValueError.
+    only if `by_position`. `rule` completes "must be ..." of a ValueError.
     """
     own, others = _plain(given), _plain(wanted)
     if own == others:
@@ -119,12 +113,12 @@ def order_of(
     if counted and by_position:
         return None
     check_distinct(own, argument, owner)
-    rule = "an array, aligned by position, because the labels to align it with are repeated"
-    check_distinct(others, argument, owner, rule)
+    unique = "an array, aligned by position, because the labels to align it with are repeated"
+    check_distinct(others, argument, owner, unique)
     if missing or unknown:
         parts = [f"the unknown {listed(unknown)}"] if unknown else []
         parts += [f"none for {listed(missing)}"] if missing else []
-        raise argument_error(argument, owner, requirement, "; ".join(parts))
+        raise argument_error(argument, owner, rule, "; ".join(parts))
     return [place[label] for label in others]
 
 
