@@ -7,7 +7,7 @@ from .composite_kernel import CLASSIFICATION, REGRESSION
 from .diagnostics.calibrate import calibrate as calibrate
 from .diagnostics.compare import Comparison as Comparison
 from .diagnostics.compare import compare_engines as compare_engines
-from .diagnostics.contributions import inclusion as inclusion
+from .diagnostics.scores import inclusion as inclusion
 from .engine.chains import NUTS as NUTS
 from .engine.convergence import ApproximationWarning as ApproximationWarning
 from .engine.convergence import pareto_k as pareto_k

@@ -15,7 +15,7 @@ from xarray import DataArray, Dataset, DataTree
 
 from ...validation import argument_error, check_name, check_names
 from ..diagnostics.compare import elements_of, same_elements
-from ..diagnostics.contributions import inclusion
+from ..diagnostics.scores import inclusion
 from ..engine.convergence import is_unreliable, k_hat_of
 from ..engine.paper import identified
 from ..engine.provenance import check_result, check_results
