@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from . import cold, engines, gpu, growing, held_out, held_out_targets, letters, mixing
+from . import cold, engines, gpu, growing, held_out, letters, mixing
 from .record import document
 
 #: By name; each yields Markdown: tables, and lines between them.
@@ -16,8 +16,8 @@ BENCHMARKS: dict[str, Callable[[], Iterator[str]]] = {
     "engines": engines.run,
     "gpu": gpu.run,
     "growing": growing.run,
-    "heldout": held_out.run,
-    "heldout-targets": held_out_targets.run,
+    "heldout": held_out.classifiers,
+    "heldout-targets": held_out.regressors,
     "letters": letters.run,
     "mixing": mixing.run,
 }

@@ -11,7 +11,7 @@ from scipy.stats import norm
 from sklearn.datasets import make_friedman1
 
 import kernelzoo as kz
-from benchmarks import cold, engines, gpu, growing, held_out, held_out_targets, letters, mixing
+from benchmarks import cold, engines, gpu, growing, held_out, letters, mixing
 from benchmarks.__main__ import BENCHMARKS
 
 
@@ -69,7 +69,7 @@ def test_mixing(monkeypatch):
 
 def test_held_out_scores(monkeypatch):
     problems = {"small": lambda: kz.datasets.cohort(60, separation=2.0)}
-    monkeypatch.setattr(held_out, "PROBLEMS", problems)
+    monkeypatch.setattr(held_out, "CLASSES", problems)
     monkeypatch.setattr(held_out, "SPLITS", 2)
     table = rows("heldout")
     assert table.keys() == {("small", name) for name in (held_out.OURS, *held_out.CLASSIFIERS)}
@@ -87,11 +87,11 @@ def test_held_out_targets(monkeypatch):
         X, y = make_friedman1(60, noise=1.0, random_state=1)
         return {"x": pd.DataFrame(X)}, y
 
-    monkeypatch.setattr(held_out_targets, "PROBLEMS", {"small": small})
-    monkeypatch.setattr(held_out_targets, "SPLITS", 2)
+    monkeypatch.setattr(held_out, "TARGETS", {"small": small})
+    monkeypatch.setattr(held_out, "SPLITS", 2)
     spread = small()[1].std()
     table = rows("heldout-targets")
-    regressors = (held_out_targets.OURS, *held_out_targets.REGRESSORS)
+    regressors = (held_out.OURS, *held_out.REGRESSORS)
     assert table.keys() == {("small", name) for name in regressors}
     for (_, name), (_, density, _, error, covered, _) in table.items():
         # Bug: targets of other objects.
@@ -101,13 +101,15 @@ def test_held_out_targets(monkeypatch):
             assert int(covered.removesuffix(" %")) > 70, name
 
 
-@pytest.mark.parametrize("benchmark", [held_out, held_out_targets])
-def test_held_out_says_what_is_left_out(benchmark, monkeypatch):
+@pytest.mark.parametrize(
+    ("problems", "run"), [("CLASSES", held_out.classifiers), ("TARGETS", held_out.regressors)]
+)
+def test_held_out_says_what_is_left_out(problems, run, monkeypatch):
     def absent():
         raise FileNotFoundError("put it there")
 
-    monkeypatch.setattr(benchmark, "PROBLEMS", {"far away": absent})
-    assert "far away is left out: put it there" in [*benchmark.run()]
+    monkeypatch.setattr(held_out, problems, {"far away": absent})
+    assert "far away is left out: put it there" in [*run()]
 
 
 @pytest.mark.slow
