@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from pymc.blocking import DictToArrayBijection
 
 from kernelzoo.custom_steps.block import ValueMap
-from kernelzoo.inference.diagnostics.simulation import FromPrior
+from kernelzoo.inference.diagnostics.calibrate import FromPrior
 from kernelzoo.inference.engine.evaluation import python_mode
 from kernelzoo.inference.engine.groups import log_density
 from kernelzoo.inference.engine.mode import compile_objective
