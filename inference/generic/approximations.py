@@ -57,7 +57,16 @@ class ADVI(Engine):
 
     @override
     def run(self, model: pm.Model, run: Run) -> DataTree:
-        approximation = self._approximation(model, run)
+        approximation: Any = pm.fit(
+            n=self.max_iterations,
+            method="advi" if self.covariance == "mean-field" else "fullrank_advi",
+            model=model,
+            random_seed=run.random_seed,
+            progressbar=run.progressbar,
+            obj_optimizer=pm.adagrad_window(learning_rate=self.learning_rate),
+            callbacks=[lambda *_: run.clock.check()],
+            compile_kwargs={"mode": mode_worth(self.max_iterations)},
+        )
         if self.covariance == "mean-field":
             factor = approximation.std.eval()
         else:
@@ -68,23 +77,6 @@ class ADVI(Engine):
         finished = len(elbo) == self.max_iterations
         tree.attrs["converged"] = convergence_of_noisy_ascent(elbo) if finished else "no"
         return tree
-
-    def _approximation(self, model: pm.Model, run: Run) -> Any:
-        """Run `pm.fit` until the end or until the run's clock ends it."""
-
-        def look_at_the_clock(approximation: Any, losses: Any, iteration: int) -> None:
-            run.clock.check()
-
-        return pm.fit(
-            n=self.max_iterations,
-            method="advi" if self.covariance == "mean-field" else "fullrank_advi",
-            model=model,
-            random_seed=run.random_seed,
-            progressbar=run.progressbar,
-            obj_optimizer=pm.adagrad_window(learning_rate=self.learning_rate),
-            callbacks=[look_at_the_clock],
-            compile_kwargs={"mode": mode_worth(self.max_iterations)},
-        )
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Sequential Monte Carlo from prior to posterior."""
 
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import ClassVar, Literal, override
 
 import numpy as np
@@ -119,17 +120,14 @@ class SMC(Engine):
     @override
     def run(self, model: pm.Model, run: Run) -> DataTree:
         population = _prior_population(model, run.draws * run.chains, run.rng())
-        of_chains = {name: np.split(values, run.chains) for name, values in population.items()}
+        by_chain = zip(*(np.split(each, run.chains) for each in population.values()), strict=True)
         processes = max(1, min(run.cores or _cpu_count(), run.chains))
         if processes > 1:
             check_main_guard(run.sampler_options.get("mp_ctx"))
         mode = mode_worth(run.chains * run.draws * _MOVES)
         tree = pm.sample_smc(
             run.draws,
-            start=[
-                {name: values[chain] for name, values in of_chains.items()}
-                for chain in range(run.chains)
-            ],
+            start=[dict(zip(population, values, strict=True)) for values in by_chain],
             kernel=getattr(pm.smc.kernels, self.kernel),
             chains=run.chains,
             cores=run.cores,
@@ -158,9 +156,6 @@ def _rectangular(stats: Dataset, chains: int) -> Dataset:
     columns = {}
     for name, values in stats.data_vars.items():
         of_chains = values.values if chains > 1 else [values.values]
-        rows = [np.asarray(row, dtype=float) for row in of_chains]
-        table = np.full((chains, max(map(len, rows))), np.nan)
-        for padded, row in zip(table, rows, strict=True):
-            padded[: len(row)] = row
-        columns[name] = (("chain", "stage"), table)
+        by_stage = np.array([*zip_longest(*of_chains, fillvalue=np.nan)], dtype=float)
+        columns[name] = (("chain", "stage"), by_stage.T)
     return Dataset(columns, coords={"chain": np.arange(chains)}, attrs=stats.attrs)
