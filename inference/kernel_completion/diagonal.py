@@ -34,7 +34,6 @@ eta is relative to r / 2; the imputed blocks are affected only through lambda.
 """
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Self
 
 import numpy as np
@@ -57,11 +56,32 @@ NODES = 1025
 DEPTH = 42.0
 
 
-@dataclass(frozen=True)
 class LogLambda:
-    """Posterior of x = log lambda, by the module's formula without constants."""
+    """Posterior of x = log lambda, by the module's formula without constants.
 
-    model: DiagonalWishartCompletion
+    `nodes` are points and probabilities for expectations of smooth functions, by a trapezoid rule
+    that is evenly spaced in asinh, because one tail may be hundreds of times as long as the other.
+    Its error is only that of the neglected tails, because the density and all its derivatives
+    vanish at both `ends`. `log_integral` is that of the unnormalised density.
+    """
+
+    def __init__(self, model: DiagonalWishartCompletion):
+        self.model = model
+        (power, each), tau = self._powers, model.tau
+        # The derivative lies between power - lam (tau + each sum_j 2/w_j) and power - lam tau.
+        low = np.log(power / (tau + each * np.sum(2 / model.w)))
+        high = np.log(power / tau)
+        self.mode = float(brentq(lambda x: self._at(x)[1], low - 1e-6, high + 1e-6))
+        self.top = self._at(self.mode)[0]
+        left, right = self._reach(-1.0), self._reach(1.0)
+        self.ends = self.mode - left, self.mode + right
+        width = min(left, right) / 4
+        between = -np.arcsinh(left / width), np.arcsinh(right / width)
+        u, step = np.linspace(*between, NODES, retstep=True)
+        x = self.mode + width * np.sinh(u)
+        mass = width * np.cosh(u) * step * np.exp(self.log_density(x)[0] - self.top)
+        self.nodes = x, mass / mass.sum()
+        self.log_integral = self.top + float(np.log(mass.sum()))
 
     def log_density(self, x: Array) -> tuple[Array, Array]:
         """Unnormalised log density and its derivative at points x (n,)."""
@@ -77,59 +97,16 @@ class LogLambda:
         model = self.model
         return model.n_train * model.eta + model.zeta, model.eta + model.r / 2
 
-    @cached_property
-    def mode(self) -> float:
-        """Zero of the decreasing derivative."""
-        (power, each), tau = self._powers, self.model.tau
-        # The derivative lies between power - lam (tau + each sum_j 2/w_j) and power - lam tau.
-        low = np.log(power / (tau + each * np.sum(2 / self.model.w)))
-        return float(brentq(lambda x: self._at(x)[1], low - 1e-6, np.log(power / tau) + 1e-6))
-
-    @cached_property
-    def top(self) -> float:
-        """Log density at the mode."""
-        return self._at(self.mode)[0]
-
-    @cached_property
-    def ends(self) -> tuple[float, float]:
-        """Points below and above the mode where the log density is `DEPTH` or more below `top`."""
-        distances = []
-        for direction in (-1.0, 1.0):
-            far = 1e-3
-            while self.top - self._at(self.mode + direction * far)[0] < DEPTH:
-                far *= 1.25
-            distances.append(far)
-        return self.mode - distances[0], self.mode + distances[1]
-
     def _at(self, x: float) -> tuple[float, float]:
         value, slope = self.log_density(np.array([x]))
         return float(value[0]), float(slope[0])
 
-    @cached_property
-    def _masses(self) -> tuple[Array, Array]:
-        """Points of a trapezoid rule, and their masses relative to the density's maximum.
-
-        Evenly spaced in asinh, because one tail may be hundreds of times as long as the other. The
-        error is only that of the neglected tails, because the density and all its derivatives
-        vanish at both ends.
-        """
-        left, right = self.mode - self.ends[0], self.ends[1] - self.mode
-        width = min(left, right) / 4
-        between = -np.arcsinh(left / width), np.arcsinh(right / width)
-        u, step = np.linspace(*between, NODES, retstep=True)
-        x = self.mode + width * np.sinh(u)
-        return x, width * np.cosh(u) * step * np.exp(self.log_density(x)[0] - self.top)
-
-    @property
-    def nodes(self) -> tuple[Array, Array]:
-        """Points and probabilities for expectations of smooth functions."""
-        x, mass = self._masses
-        return x, mass / mass.sum()
-
-    @property
-    def log_integral(self) -> float:
-        """Log of the integral of the unnormalised density."""
-        return self.top + float(np.log(self._masses[1].sum()))
+    def _reach(self, direction: float) -> float:
+        """Distance from the mode at which the log density is `DEPTH` or more below `top`."""
+        far = 1e-3
+        while self.top - self._at(self.mode + direction * far)[0] < DEPTH:
+            far *= 1.25
+        return far
 
     def pdf(self, x: float) -> float:
         """Density at a point relative to the mode, over the density's maximum."""
