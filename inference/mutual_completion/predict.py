@@ -5,12 +5,12 @@ from typing import Any
 
 import arviz as az
 import numpy as np
-import xarray as xr
 from xarray import Dataset, DataTree
 
 from ...models.mutual_kernel_completion import MutualKernelCompletion
 from ...user_warnings import warn_user
 from ...validation import argument_error
+from ..engine.streams import kept_draws, kept_moments
 
 OWNER = "predict"
 DIMS = ("kernel", "object", "object_")
@@ -46,7 +46,7 @@ def completed_kernels(
     sd = np.zeros_like(mean)
     for k, kernel in enumerate(kernels):
         if len(kernel.hidden):
-            mean[k], spread = _moments(result, f"{model.completion}_{kernel.name}")
+            mean[k], spread = kept_moments(result, f"{model.completion}_{kernel.name}", OWNER)
             drawn = spread is not None and not model.collapsed
             sd[k] = spread if drawn else np.nan
             if not drawn:
@@ -56,12 +56,12 @@ def completed_kernels(
         {
             "kernel_mean": (DIMS, mean),
             "kernel_sd": (DIMS, sd),
-            "model_matrix": (DIMS[1:], _moments(result, "M")[0]),
+            "model_matrix": (DIMS[1:], kept_moments(result, "M", OWNER)[0].to_numpy()),
         },
         coords=coords,
     )
     for kernel in kernels:
-        entries = _draws(result, f"entries_{kernel.name}")
+        entries = kept_draws(result, f"entries_{kernel.name}")
         if entries is None or model.collapsed:
             continue
         tail = (1 - ci_prob) / 2
@@ -102,25 +102,3 @@ def _slowest(model: MutualKernelCompletion, result: DataTree) -> tuple[float, st
             if ess.size:
                 found.append((float(ess.min()), f"{name}[{ess.idxmin().item()}]"))
     return min(found, default=None)
-
-
-def _draws(result: DataTree, name: str) -> xr.DataArray | None:
-    """Draws of a variable; None if there are fewer than two."""
-    if "posterior" not in result.children or name not in result["posterior"]:
-        return None
-    draws = result["posterior"].to_dataset()[name]
-    return draws if draws.sizes["chain"] * draws.sizes["draw"] > 1 else None
-
-
-def _moments(result: DataTree, name: str) -> tuple[np.ndarray, np.ndarray | None]:
-    """Mean and standard deviation of a variable; None as the latter for a point."""
-    moments = result["moments"].to_dataset() if "moments" in result.children else Dataset()
-    if f"{name}_mean" in moments:
-        sd = moments[f"{name}_sd"].to_numpy() if f"{name}_sd" in moments else None
-        return moments[f"{name}_mean"].to_numpy(), sd
-    if (draws := _draws(result, name)) is not None:
-        dims = ("chain", "draw")
-        return draws.mean(dims).to_numpy(), draws.std(dims, ddof=1).to_numpy()
-    if "point" in result.children and name in result["point"]:
-        return result["point"][name].to_numpy(), None
-    raise argument_error("result", OWNER, f"a result with moments or draws of {name}", "neither")
