@@ -105,20 +105,17 @@ def power(band: Band, draws: int, *, bias: float = 0.0, scale: float = 1.0) -> f
 
 
 def detectable_bias(band: Band, draws: int, probability: float) -> float:
-    """Smallest bias in posterior standard deviations that `power` finds with a probability."""
-    return _root(lambda bias: power(band, draws, bias=bias) - probability, 0.0, 8.0)
+    """Smallest bias in posterior sds that `power` finds with a probability; infinite for none."""
+    if power(band, draws, bias=8.0) < probability:
+        return float("inf")
+    return brentq(lambda bias: power(band, draws, bias=bias) - probability, 0.0, 8.0, xtol=1e-3)
 
 
 def detectable_scale(band: Band, draws: int, probability: float) -> float:
-    """Largest `scale` below one that `power` finds with a probability; 0 where none is found."""
-    return _root(lambda scale: power(band, draws, scale=scale) - probability, 1.0, 0.01)
-
-
-def _root(excess: Callable[[float], float], none: float, most: float) -> float:
-    """Size of the error with no excess; infinite or 0 where the largest size has none."""
-    if excess(most) < 0:
-        return float("inf") if most > none else 0.0
-    return float(brentq(excess, none, most, xtol=1e-3))
+    """Largest `scale` below one that `power` finds with a probability; 0 for none."""
+    if power(band, draws, scale=0.01) < probability:
+        return 0.0
+    return brentq(lambda scale: power(band, draws, scale=scale) - probability, 1.0, 0.01, xtol=1e-3)
 
 
 #: Independent posterior draws among which a truth is ranked.
@@ -215,36 +212,30 @@ def calibrate(
     if engine.kind == "point":
         raise argument_error("engine", OWNER, "one whose result has draws", engine.name)
     seed = integer_seed(random_seed, "random_seed", OWNER)
-    if own := sorted({"log_likelihood"} & options.keys()):
-        raise argument_error("options", OWNER, "arguments of fit other than these", ", ".join(own))
+    if "log_likelihood" in options:
+        rule = "arguments of fit other than these"
+        raise argument_error("options", OWNER, rule, "log_likelihood")
     options = {"chains": 1, "cores": 1, "var_names": variables_drawn(model), **options}
     runs = Replicates(model, engine, seed, options)
     names = {f"{runs.recipe}-{number}": number for number in range(replicates)}
     # A model that cannot be simulated is refused at once.
     _ = runs.simulator
-    found = records(
-        runs,
-        names,
-        title=f"Calibration of {engine.name}",
-        store=store,
-        cores=cores or 1,
-        progressbar=progressbar,
-    )
+    title, cores = f"Calibration of {engine.name}", cores or 1
+    found = records(runs, names, title=title, store=store, cores=cores, progressbar=progressbar)
     with closing(found):
         by_number = {names[name]: record for name, record in found}
     tree = _tree(dict(sorted(by_number.items())), model)
-    verdict = f"{engine.name} on {type(model).__name__}: {tree.attrs['verdict']}"
     tree.attrs |= {
         "engine": engine.name,
         "settings": json.dumps(engine.settings_on(model), default=repr),
         "random_seed": seed,
         "versions": json.dumps(versions()),
-        "verdict": verdict,
+        "verdict": f"{engine.name} on {type(model).__name__}: {tree.attrs['verdict']}",
     }
     if progressbar:
         # An output that is closed or has no reader must not cost the result.
         with suppress(OSError, ValueError):
-            print(verdict, flush=True)
+            print(tree.attrs["verdict"], flush=True)
     return tree
 
 
@@ -275,7 +266,7 @@ def _tree(replicated: Mapping[int, Record], model: pm.Model) -> DataTree:
     wrong = {name: number for name, number in outside.items() if number}
     bias, scale = (find(band, draws, POWER) for find in (detectable_bias, detectable_scale))
     tree = DataTree.from_dict({"prior_sbc": group})
-    tree.attrs |= {
+    tree.attrs = {
         "calibrated": int(not wrong),
         "leaves_bands": json.dumps(wrong),
         "bias": bias,
@@ -354,9 +345,8 @@ class Replicates:
             if by:
                 raise RuntimeError(result.attrs["note"])
             observed = {str(rv.name): observation(model, rv) for rv in model.observed_RVs}
-            rng = np.random.default_rng(rank_seed)
             likelihood = partial(self._log_likelihood, data=observed)
-            found = ranks(model, result, truth, likelihood, rng)
+            found = ranks(model, result, truth, likelihood, np.random.default_rng(rank_seed))
         return {"converged": result.attrs["converged"], "ranks": found}
 
 
