@@ -128,7 +128,6 @@ class KernelReader(BaseEstimator):
         Parameters
         ----------
         X : as in `fit`
-            New objects.
 
         Returns
         -------
@@ -139,10 +138,13 @@ class KernelReader(BaseEstimator):
         check_is_fitted(self)
         fitted, tables = self._fitted, self._tables(X, reset=False)
         if not fitted.objects.features.keys() <= tables.keys() <= fitted.blocks:
-            one = "one array or frame without block names"
-            required = one if None in fitted.blocks else f"of the blocks {_sorted(fitted.blocks)}"
-            got = one if None in tables else f"the blocks {_sorted(tables)}"
-            required = f"{required}, as the training objects are"
+            trained, got = (
+                "one array or frame without block names"
+                if None in blocks
+                else f"the blocks {sorted(map(str, blocks))}"
+                for blocks in (fitted.blocks, tables)
+            )
+            required = f"{trained}, as the training objects are"
             raise argument_error("X", type(self).__name__, required, got)
         used = {block: t for block, t in tables.items() if block in fitted.objects.features}
         new = feature_spaces(_mapping(used), fitted.objects, order=ids_of(X))
@@ -361,10 +363,6 @@ def _scaled(objects: Objects, scalers: Mapping[str | None, Any]) -> Objects:
     """Return objects whose features are on the scale of the training objects."""
     scaled = {block: each.transform(objects.features[block]) for block, each in scalers.items()}
     return replace(objects, features=objects.features | scaled)
-
-
-def _sorted(blocks: Iterable[str | None]) -> list[str]:
-    return sorted(map(str, blocks))
 
 
 def specified(kernels: Any, blocks: list[str | None], owner: str) -> Kernels:

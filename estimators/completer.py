@@ -27,7 +27,7 @@ from ..validation import (
     check_unmasked,
     integer_seed,
 )
-from .blocks import in_blocks
+from .blocks import Tables, in_blocks
 
 OWNER = "KernelCompleter"
 
@@ -46,12 +46,10 @@ class KernelCompleter(
     Parameters
     ----------
     method : {"mutual", "mean", "zero"}, default="mutual"
-        "mutual" completes all kernels together by `MutualKernelCompletion`. By the others, a
-        missing object is the mean of the training objects that the kernel has, or the origin of
-        feature space, without uncertainty.
+        "mutual" completes all kernels together by `MutualKernelCompletion`; the others, without
+        uncertainty, are those of `impute_kernels`, with means of training objects.
     engine : {"gibbs", "exact", "em"}, default="gibbs"
-        Engine of "mutual". "gibbs" and "exact" draw, and give the uncertainty; "exact" needs nested
-        masks. "em" is fast and gives a point.
+        Engine of "mutual", as in `complete_kernels`; "em" is fast, without uncertainty.
     draws : int, default=20
         Draws of the completed kernels.
     normalize : "trace" or None, default="trace"
@@ -136,13 +134,7 @@ class KernelCompleter(
         self.progressbar = progressbar
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Complete the kernels of the training objects.
-
-        Parameters
-        ----------
-        X : array (obs, obs, kernel), DataArray, or dict of frames
-        y : ignored
-        """
+        """Complete the kernels of the training objects; `y` is ignored."""
         tables = self._tables(X, reset=True)
         # Without gaps no model checks them, but new objects may have gaps.
         check_positive(self.lam, "lam", OWNER)
@@ -198,20 +190,19 @@ class KernelCompleter(
     def completions(self, X: Any) -> CompletedRows:
         """Complete the rows of new objects, with the draws, for ``kz.predict``.
 
+        Each draw of the training objects' kernels gives one draw of the new rows, which does not
+        depend on which other objects are given.
+
         Parameters
         ----------
         X
             As in `transform`.
-
-        Notes
-        -----
-        Each draw of the training objects' kernels gives one draw of the new rows. All new objects
-        use the same random numbers, so that their draws do not depend on which others are given.
         """
         check_is_fitted(self)
-        stack, seen = self._aligned(self._tables(X, reset=False)), self.completion_.visible
+        trained, seen = self.completion_, self.completion_.visible
+        # In the order of the training kernels and objects.
+        stack = labelled(self._tables(X, reset=False), trained.mean, OWNER, "X").astype(float)
         rows = _with_whole_gaps(stack, seen)
-        trained = self.completion_
         if self.method != "mutual":
             zero = self.method == "zero"
             mean = imputed_rows(rows, trained.mean.to_numpy(), seen, zero=zero)
@@ -235,11 +226,10 @@ class KernelCompleter(
         check_is_fitted(self)
         return self.kernel_names_
 
-    def _tables(self, X: Any, *, reset: bool) -> dict[str, Any]:
+    def _tables(self, X: Any, *, reset: bool) -> Tables:
         """Matrix of each kernel, by name; scikit-learn checks arrays."""
-        tables = in_blocks(X, OWNER)
-        if tables is not None:
-            return {str(name): table for name, table in tables.items()}
+        if (tables := in_blocks(X, OWNER)) is not None:
+            return tables
         X = as_frame(X)
         for check in (check_one_table, check_unmasked, check_undated):
             check(X, "X", OWNER)
@@ -249,10 +239,6 @@ class KernelCompleter(
             return {"K0": X}
         deep = array[:, :, None] if array.ndim == 2 else array
         return {f"K{k}": deep[:, :, k] for k in range(deep.shape[2])}
-
-    def _aligned(self, tables: dict[str, Any]) -> DataArray:
-        """Stack of rows with NaN, with kernels and columns in the order of the training kernels."""
-        return labelled(tables, self.completion_.mean, OWNER, "X").astype(float)
 
     def _normalized(self, rows: NDArray, kernels: NDArray) -> NDArray:
         steps, pairs = self.completion_.steps, zip(rows, kernels, strict=True)
