@@ -1,7 +1,7 @@
 """Kernels of the blocks of features, with every constant from the training objects."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import or_
 from typing import Any, Self, override
@@ -65,14 +65,14 @@ class FittedKernels:
         return False
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class KernelReader(BaseEstimator):
     """Part of every estimator that turns its input into kernels; see `KernelBlocks`."""
 
-    kernels: Any
-    blocks: Any
-    normalize: Any
-    standardize: bool | str
-    feature_names_in_: np.ndarray
+    kernels: Any = field(default=None, kw_only=False)
+    blocks: Any = None
+    normalize: Any = "trace"
+    standardize: bool | str = SCALE
 
     def _fit_kernels(
         self, X: Any, kernels: Any, standardize: bool | str, order: pd.Index | None = None
@@ -225,6 +225,7 @@ class KernelReader(BaseEstimator):
         return tags
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class KernelBlocks(
     TransformerMixin,
     KernelReader,
@@ -294,19 +295,6 @@ class KernelBlocks(
     >>> kernels = KernelBlocks(kz.gaussian("median")).fit_transform(X)  # (obs, basis, kernel)
     >>> pipeline = make_pipeline(KernelBlocks(), KernelProbitClassifier("precomputed")).fit(X, y)
     """
-
-    def __init__(
-        self,
-        kernels: Any = None,
-        *,
-        blocks: Any = None,
-        normalize: Any = "trace",
-        standardize: bool | str = SCALE,
-    ):
-        self.kernels = kernels
-        self.blocks = blocks
-        self.normalize = normalize
-        self.standardize = standardize
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Choose scales, widths and normalisations on the training objects.

@@ -1,5 +1,6 @@
 """Classifier on several kernels."""
 
+from dataclasses import dataclass
 from typing import Any, ClassVar, override
 
 import numpy as np
@@ -7,9 +8,10 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
 from ..models import MultinomialProbit
-from .predictor import AUTO, KernelPredictor
+from .predictor import KernelPredictor
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class KernelProbitClassifier(ClassifierMixin, KernelPredictor):
     """Classifier on a weighted combination of kernels: `MultinomialProbit` in scikit-learn.
 
@@ -90,38 +92,9 @@ class KernelProbitClassifier(ClassifierMixin, KernelPredictor):
     _of_model = ("combination", "tau", "upsilon")
     _without_choice: ClassVar[dict[str, Any]] = {"upsilon": 1.0, "combination": "mean"}
 
-    def __init__(
-        self,
-        kernels: Any = None,
-        *,
-        blocks: Any = None,
-        normalize: Any = "trace",
-        standardize: bool | str = AUTO,
-        combination: Any = "auto",
-        tau: float = 1.0,
-        upsilon: float | str = "auto",
-        engine: Any = "vb",
-        draws: int = 1000,
-        tune: int = 1000,
-        chains: int = 4,
-        cores: int | None = None,
-        random_state: Any = None,
-        fit_options: Any = None,
-    ):
-        self.kernels = kernels
-        self.blocks = blocks
-        self.normalize = normalize
-        self.standardize = standardize
-        self.combination = combination
-        self.tau = tau
-        self.upsilon = upsilon
-        self.engine = engine
-        self.draws = draws
-        self.tune = tune
-        self.chains = chains
-        self.cores = cores
-        self.random_state = random_state
-        self.fit_options = fit_options
+    combination: Any = "auto"
+    tau: float = 1.0
+    upsilon: float | str = "auto"
 
     @override
     def _response(self, y: np.ndarray) -> np.ndarray:

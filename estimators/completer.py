@@ -1,6 +1,6 @@
 """Completion of kernels with missing rows, as a transformer of scikit-learn."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Self, override
 
 import numpy as np
@@ -32,6 +32,7 @@ from .blocks import Tables, in_blocks
 OWNER = "KernelCompleter"
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class KernelCompleter(
     TransformerMixin,
     BaseEstimator,
@@ -110,28 +111,15 @@ class KernelCompleter(
     >>> kz.predict(model, result, completer.completions(kernels[9:, :9]))
     """
 
-    def __init__(
-        self,
-        *,
-        method: Literal["mutual", "mean", "zero"] = "mutual",
-        engine: Literal["gibbs", "exact", "em"] = "gibbs",
-        draws: int = 20,
-        normalize: Any = "trace",
-        lam: float = 0.1,
-        excess: float = 2.0,
-        jitter: float = 0.0,
-        random_state: int | None = None,
-        progressbar: bool = False,
-    ):
-        self.method = method
-        self.engine = engine
-        self.draws = draws
-        self.normalize = normalize
-        self.lam = lam
-        self.excess = excess
-        self.jitter = jitter
-        self.random_state = random_state
-        self.progressbar = progressbar
+    method: Literal["mutual", "mean", "zero"] = "mutual"
+    engine: Literal["gibbs", "exact", "em"] = "gibbs"
+    draws: int = 20
+    normalize: Any = "trace"
+    lam: float = 0.1
+    excess: float = 2.0
+    jitter: float = 0.0
+    random_state: int | None = None
+    progressbar: bool = False
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Complete the kernels of the training objects; `y` is ignored."""

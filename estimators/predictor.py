@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -46,16 +47,18 @@ class _Candidate(NamedTuple):
         return float(self.log_scores.mean("obs").max())
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class KernelPredictor(KernelReader):
     """Estimator that declares a model on the kernels and infers it with an engine."""
 
-    engine: Any
-    draws: int
-    tune: int
-    chains: int
-    cores: int | None
-    random_state: Any
-    fit_options: Any
+    standardize: bool | str = AUTO
+    engine: Any = "vb"
+    draws: int = 1000
+    tune: int = 1000
+    chains: int = 4
+    cores: int | None = None
+    random_state: Any = None
+    fit_options: Any = None
     #: Parameters of the estimator that are arguments of the model.
     _of_model: ClassVar[tuple[str, ...]]
     #: What "auto" stands for where `select` does not apply: the scale, then the rule.
@@ -303,7 +306,8 @@ class KernelPredictor(KernelReader):
         """Check the response and bring it onto the scale of the model."""
 
     def _predictions(self, X: Any) -> Dataset:
-        return predict(self.model_, self.result_, self.kernel_stack(X), progressbar=False)
+        kernels = self.kernel_stack(X)  # raises unless fitted
+        return predict(self.model_, self.result_, kernels, progressbar=False)
 
     def _in_order_of(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any]:
         """Responses and their weights in the order of the objects of X, where they have ids."""
