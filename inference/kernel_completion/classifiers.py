@@ -28,9 +28,8 @@ from ...validation import (
     argument_error,
     check_finite,
     check_labels,
+    check_real,
     check_square_symmetric,
-    check_undated,
-    check_unmasked,
 )
 
 
@@ -45,9 +44,7 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):
         owner = type(self).__name__
         K11, self._ids = labelled_gram(K11, "K11", owner)
         labels = aligned(labels, self._ids, "labels", owner)
-        check_unmasked(K11, "K11", owner)
-        check_undated(K11, "K11", owner)
-        K11 = np.asarray(K11, dtype=float)
+        K11 = check_real(K11, "K11", owner)
         if K11.ndim == 2:
             check_finite(K11, "K11", owner)
         check_square_symmetric(K11, "K11", owner)
@@ -65,18 +62,13 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):
         owner = type(self).__name__
         K21 = as_frame(K21)
         if isinstance(K21, pd.DataFrame):
-            requirement = "of the training objects"
-            order = order_of(K21.columns, self._ids, "K21", owner, requirement)
+            order = order_of(K21.columns, self._ids, "K21", owner, "of the training objects")
             K21 = K21 if order is None else K21.iloc[:, order]
-        check_unmasked(K21, "K21", owner)
-        check_undated(K21, "K21", owner)
-        K21 = np.asarray(K21, dtype=float)
-        n1 = self.n_features_in_
+        K21, n1 = check_real(K21, "K21", owner), self.n_features_in_
         if K21.ndim < 2 or K21.shape[-1] != n1:
             hint = "; it looks transposed" if K21.ndim > 1 and K21.shape[-2] == n1 else ""
-            raise argument_error(
-                "K21", owner, f"of shape (..., n2, {n1})", f"shape {K21.shape}{hint}"
-            )
+            got = f"shape {K21.shape}{hint}"
+            raise argument_error("K21", owner, f"of shape (..., n2, {n1})", got)
         check_finite(K21, "K21", owner)
         return self._score(K21)
 

@@ -33,7 +33,6 @@ from ...validation import (
     check_positive,
     check_real,
     check_square_symmetric,
-    check_undated,
     check_unmasked,
     integer_seed,
 )
@@ -276,10 +275,7 @@ def kernel_alignment(K: ArrayLike, L: ArrayLike) -> Any:
         for axis in (0, 1):
             order = order_of(L.axes[axis], K.axes[axis], "L", owner, "labelled as K is")
             L = L if order is None else L.take(order, axis=axis)
-    for name, kernel in (("K", K), ("L", L)):
-        check_unmasked(kernel, name, owner)
-        check_undated(kernel, name, owner)
-    K, L = np.asarray(K, dtype=float), np.asarray(L, dtype=float)
+    K, L = check_real(K, "K", owner), check_real(L, "L", owner)
     if K.ndim < 2 or K.shape[-2:] != L.shape[-2:]:
         raise argument_error("L", owner, f"of the size of K, shape {K.shape}", f"shape {L.shape}")
     check_finite(K, "K", owner)
