@@ -11,7 +11,7 @@ from scipy.stats import norm
 from sklearn.datasets import make_friedman1
 
 import kernelzoo as kz
-from benchmarks import cold, engines, gpu, growing, held_out, letters, mixing
+from benchmarks import cold, columns, engines, gpu, held_out, mixing
 from benchmarks.__main__ import BENCHMARKS
 
 
@@ -34,12 +34,12 @@ def assert_numbers(cells):
 @pytest.fixture
 def in_this_process(monkeypatch):
     """Fits that otherwise have processes of their own."""
-    monkeypatch.setattr(growing, "ProcessPoolExecutor", lambda n, mp_context: ThreadPoolExecutor(n))
+    monkeypatch.setattr(columns, "ProcessPoolExecutor", lambda n, mp_context: ThreadPoolExecutor(n))
 
 
 def test_growing_numbers_of_objects(monkeypatch, in_this_process):
-    for name, value in {"OBJECTS": (100,), "NEW": 50, "LANDMARKS": 10}.items():
-        monkeypatch.setattr(growing, name, value)
+    for name, value in {"OBJECTS": (100,), "NEW": 50, "FEATURES": 10}.items():
+        monkeypatch.setattr(columns, name, value)
     table = rows("growing")
     for classifier in ("VB", "SGDClassifier"):
         cells = table["100", classifier][1:]
@@ -147,21 +147,21 @@ def test_none_is_forgotten():
 
 @pytest.mark.slow
 def test_letters_beside_scikit_learn(monkeypatch):
-    X, X_new, y, y_new = letters.letters()
+    X, X_new, y, y_new = columns.letter_data()
     assert (len(X), len(X_new), len(set(y))) == (16000, 4000, 26)
     few = np.isin(y, ["A", "B", "C"]).nonzero()[0][:150]
     few_new = np.isin(y_new, ["A", "B", "C"]).nonzero()[0][:60]
     data = X[few], X_new[few_new], y[few], y_new[few_new]
-    monkeypatch.setattr(letters, "letters", lambda: data)
-    monkeypatch.setattr(letters, "LANDMARKS", (5, 10))
-    classifiers = letters.CLASSIFIERS | {
-        "VB, 300 columns": partial(letters.vb, widths=(0.1,), columns=10),
-        "VB, 1000 columns": partial(letters.vb, widths=(0.1,), columns=20),
-        "VB, two widths, 300 columns": partial(letters.vb, widths=(0.03, 0.1), columns=10),
-        "VB, 300 columns, prior chosen": partial(letters.vb_with_prior_chosen, columns=10),
-        "VB, 1000 columns, prior chosen": partial(letters.vb_with_prior_chosen, columns=20),
+    monkeypatch.setattr(columns, "letter_data", lambda: data)
+    monkeypatch.setattr(columns, "LANDMARKS", (5, 10))
+    classifiers = columns.CLASSIFIERS | {
+        "VB, 300 columns": partial(columns.vb, widths=(0.1,), columns=10),
+        "VB, 1000 columns": partial(columns.vb, widths=(0.1,), columns=20),
+        "VB, two widths, 300 columns": partial(columns.vb, widths=(0.03, 0.1), columns=10),
+        "VB, 300 columns, prior chosen": partial(columns.vb_with_prior_chosen, columns=10),
+        "VB, 1000 columns, prior chosen": partial(columns.vb_with_prior_chosen, columns=20),
     }
-    monkeypatch.setattr(letters, "CLASSIFIERS", classifiers)
+    monkeypatch.setattr(columns, "CLASSIFIERS", classifiers)
     table = rows("letters")
     assert len(table) == 8
     for (name, _), (seconds, right, loss, note) in table.items():
