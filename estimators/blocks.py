@@ -98,7 +98,8 @@ class KernelReader(BaseEstimator):
         if None not in bound:
             # Blocks that no kernel uses may lack objects. An unknown one is refused below.
             tables = {block: tables[block] for block in tables if block in bound} or tables
-        objects = feature_spaces(_mapping(tables), order=order)
+        # A table without blocks is taken without the dict.
+        objects = feature_spaces(tables.get(None, tables), order=order)
         grams &= objects.features.keys()
         for block in grams:
             objects = objects.with_gram(block, "X" if block is None else block)
@@ -147,7 +148,7 @@ class KernelReader(BaseEstimator):
             required = f"{trained}, as the training objects are"
             raise argument_error("X", type(self).__name__, required, got)
         used = {block: t for block, t in tables.items() if block in fitted.objects.features}
-        new = feature_spaces(_mapping(used), fitted.objects, order=ids_of(X))
+        new = feature_spaces(used.get(None, used), fitted.objects, order=ids_of(X))
         ids, known = pd.Index(new.labels), fitted.objects.labels
         # Under the ids of training objects the kernels would take new features for theirs.
         if not ids.is_unique or ids.isin(known).any():
@@ -161,8 +162,8 @@ class KernelReader(BaseEstimator):
         if tables is None:
             return self._tables_of_one(as_frame(X), reset)
         if self.blocks is not None:
-            requirement = "None, because X names its blocks"
-            raise argument_error("blocks", owner, requirement, repr(self.blocks))
+            rule = "None, because X names its blocks"
+            raise argument_error("blocks", owner, rule, repr(self.blocks))
         if reset:
             if hasattr(self, "feature_names_in_"):
                 del self.feature_names_in_
@@ -195,19 +196,16 @@ class KernelReader(BaseEstimator):
         table = validate_data(self, X, reset=reset, **checks)
         if table.ndim == 3:
             if reset and table.shape[0] != table.shape[1]:
-                required = (
-                    "of shape (objects, training objects, kernels), square for training objects: "
-                    "np.stack(kernels, axis=-1)"
-                )
-                raise argument_error("X", owner, required, f"shape {table.shape}")
+                rule = "of shape (objects, objects, kernels), such as np.stack(kernels, axis=-1)"
+                raise argument_error("X", owner, rule, f"shape {table.shape}")
             return {f"K{k}": kernel for k, kernel in enumerate(np.moveaxis(table, 2, 0))}
         if framed and not as_it_is:
             table = pd.DataFrame(table, X.index, X.columns)
         if self.blocks is None:
             return {None: table}
         if not isinstance(self.blocks, Mapping) or not self.blocks:
-            required = "a dict of columns by the name of the block"
-            raise argument_error("blocks", owner, required, repr(self.blocks))
+            rule = "a dict of columns by the name of the block"
+            raise argument_error("blocks", owner, rule, repr(self.blocks))
         _check_names(self.blocks, "blocks", owner)
         return {
             str(b): _columns_of(table, given, str(b), owner) for b, given in self.blocks.items()
@@ -342,9 +340,8 @@ def _scaler(standardize: bool | str, values: Any) -> Any:
     if standardize != RANK:
         return StandardScaler()
     n_quantiles = min(len(values), MOST_QUANTILES)
-    return make_pipeline(
-        QuantileTransformer(n_quantiles=n_quantiles, subsample=None), StandardScaler()
-    )
+    ranks = QuantileTransformer(n_quantiles=n_quantiles, subsample=None)
+    return make_pipeline(ranks, StandardScaler())
 
 
 def _scaled(objects: Objects, scalers: Mapping[str | None, Any]) -> Objects:
@@ -406,11 +403,6 @@ def _normalized(kernels: Kernels, steps: Any, owner: str) -> Kernels:
             for m in kernels.members
         )
     )
-
-
-def _mapping(tables: Tables) -> Any:
-    """Tables as a specification of kernels takes them: without a dict if there are no blocks."""
-    return tables.get(None, tables)
 
 
 def in_blocks(X: Any, owner: str) -> Tables | None:

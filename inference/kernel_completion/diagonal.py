@@ -56,6 +56,11 @@ NODES = 1025
 DEPTH = 42.0
 
 
+def powers(model: DiagonalWishartCompletion) -> tuple[float, float]:
+    """Exponents of lambda, with the Jacobian, and of each lambda + w_j/2: shapes of q's factors."""
+    return model.n_train * model.eta + model.zeta, model.eta + model.r / 2
+
+
 class LogLambda:
     """Posterior of x = log lambda, by the module's formula without constants.
 
@@ -67,7 +72,7 @@ class LogLambda:
 
     def __init__(self, model: DiagonalWishartCompletion):
         self.model = model
-        (power, each), tau = self._powers, model.tau
+        (power, each), tau = powers(model), model.tau
         # The derivative lies between power - lam (tau + each sum_j 2/w_j) and power - lam tau.
         low = np.log(power / (tau + each * np.sum(2 / model.w)))
         high = np.log(power / tau)
@@ -85,17 +90,11 @@ class LogLambda:
 
     def log_density(self, x: Array) -> tuple[Array, Array]:
         """Unnormalised log density and its derivative at points x (n,)."""
-        power, each = self._powers
+        power, each = powers(self.model)
         tau, lam = self.model.tau, np.exp(x)
         shifted = lam[:, None] + self.model.w / 2
         value = power * x - tau * lam - each * np.log(shifted).sum(axis=1)
         return value, power - tau * lam - each * (lam[:, None] / shifted).sum(axis=1)
-
-    @property
-    def _powers(self) -> tuple[float, float]:
-        """Exponents of lambda, with the Jacobian, and of each lambda + w_j/2."""
-        model = self.model
-        return model.n_train * model.eta + model.zeta, model.eta + model.r / 2
 
     def _at(self, x: float) -> tuple[float, float]:
         value, slope = self.log_density(np.array([x]))
@@ -220,23 +219,13 @@ class _Approximation:
         return cls(model, model.tau + (model.eta + model.r / 2) * np.sum(1 / rates), rates)
 
     @property
-    def lam_shape(self) -> float:
-        """Shape of q(lambda)."""
-        return self.model.n_train * self.model.eta + self.model.zeta
-
-    @property
-    def shape(self) -> float:
-        """Shape of q(1/delta_j), j <= n1."""
-        return self.model.eta + self.model.r / 2
-
-    @property
     def lam_mean(self) -> float:
         """E lambda."""
-        return self.lam_shape / self.lam_rate
+        return powers(self.model)[0] / self.lam_rate
 
     def bound(self) -> float:
         """E log p - E log q at the factors' optimal shapes. O(n1)."""
-        model, n1, a, c = self.model, self.model.n_train, self.lam_shape, self.shape
+        model, n1, (a, c) = self.model, self.model.n_train, powers(self.model)
         lam = (
             model.zeta * np.log(model.tau)
             - gammaln(model.zeta)
@@ -252,16 +241,18 @@ class _Approximation:
 
     def moments(self) -> dict[str, Moments]:
         """Means and standard deviations of K21 and K22 under q, where they exist. O(n^3)."""
-        square = self.lam_shape * (self.lam_shape + 1) / self.lam_rate**2
+        shape, _ = powers(self.model)
+        square = shape * (shape + 1) / self.lam_rate**2
         return moments_of_K(self.model, self.lam_mean, square)
 
     def parameters(self) -> xr.Dataset:
         """Parameters of q(lambda) and of the training objects' q(1/delta)."""
+        of_lambda, of_delta = powers(self.model)
         return xr.Dataset(
             {
-                "lambda_shape": self.lam_shape,
+                "lambda_shape": of_lambda,
                 "lambda_rate": self.lam_rate,
-                "precision_shape": self.shape,
+                "precision_shape": of_delta,
                 "precision_rate": ("train", self.rates),
             },
             coords={"train": list(self.model.coords["train"])},
@@ -270,8 +261,9 @@ class _Approximation:
     def sample(self, draws: int, rng: np.random.Generator) -> tuple[dict[str, Array], Array]:
         """Independent draws of all variables, and log q. O(n^2) or O(n1 n2 + n2^3) a draw."""
         model, n1, n2 = self.model, self.model.n_train, self.model.n_test
-        lam = rng.standard_gamma(self.lam_shape, draws) / self.lam_rate
-        shapes = np.repeat([self.shape, model.eta], [n1, n2])
+        of_lambda, of_delta = powers(model)
+        lam = rng.standard_gamma(of_lambda, draws) / self.lam_rate
+        shapes = np.repeat([of_delta, model.eta], [n1, n2])
         rates = np.hstack(
             [np.broadcast_to(self.rates, (draws, n1)), np.repeat(lam[:, None], n2, axis=1)]
         )
@@ -284,7 +276,7 @@ class _Approximation:
         log_W21 = -0.5 * noise**2 - np.log(scale) - 0.5 * np.log(2 * np.pi)
         W22_1, log_W22_1 = _impute_W22_1(model, test, rng)
         log_q = (
-            _log_gamma_density(lam, self.lam_shape, self.lam_rate)
+            _log_gamma_density(lam, of_lambda, self.lam_rate)
             + log_delta.sum(axis=1)
             + log_W21.sum(axis=(1, 2))
             + log_W22_1
