@@ -34,9 +34,9 @@ from .engine.recommend import recommend as recommend
 from .engine.result import ExactOutput as ExactOutput
 from .engine.result import PointOutput as PointOutput
 from .engine.result import VariationalOutput as VariationalOutput
-from .generic.approximations import ADVI as ADVI
-from .generic.approximations import Pathfinder as Pathfinder
-from .generic.smc import SMC as SMC
+from .generic import ADVI as ADVI
+from .generic import SMC as SMC
+from .generic import Pathfinder as Pathfinder
 from .kernel_completion import DIAGONAL_WISHART, MIXTURE, WISHART
 from .left_out import Selection as Selection
 from .left_out import select as select
