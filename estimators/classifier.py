@@ -18,14 +18,11 @@ class KernelProbitClassifier(ClassifierMixin, KernelPredictor):
     Parameters
     ----------
     kernels : Kernels, dict or "precomputed", optional
-        Kernels of each block of features. See `KernelBlocks`, which describes `X`, `blocks`,
-        `normalize` and `standardize` too. Default: ``kz.gaussian("median")`` or
-        ``kz.kernels.inverse_multiquadric("median")``, whichever ``kz.select`` finds to predict
-        better; the first where ``kz.select`` chooses nothing.
-    blocks : dict, optional
-        Columns of each block, where `X` is one array or frame.
-    normalize : {"trace", "unit"} or None, default="trace"
-        Normalisation of the kernels that have none of their own.
+        Kernels of each block of features. See `KernelBlocks`, which describes `X` too. Default:
+        ``kz.gaussian("median")`` or ``kz.kernels.inverse_multiquadric("median")``, whichever
+        ``kz.select`` finds to predict better; the first where ``kz.select`` chooses nothing.
+    blocks, normalize
+        As in `KernelBlocks`.
     standardize : {"auto", "scale", "rank"} or bool, default="auto"
         Bring each feature to mean 0 and standard deviation 1 over the training objects, as it is
         or, with "rank", by its ranks. "auto": ranks, for all blocks, if the features of one have
@@ -64,13 +61,8 @@ class KernelProbitClassifier(ClassifierMixin, KernelPredictor):
     selection_ : DataArray (weights, scale, obs) or None
         Held-out log scores of what was chosen for "auto"; see ``kz.select``. None where nothing
         was. With the dimension "features" first, where kernels or ranks were tried too.
-    kernel_names_ : ndarray (kernel,)
-    standardize_ : str or bool
-        How the features were standardised, for "auto" what was chosen.
-    n_features_in_ : int
-        Number of features of all blocks; of training objects, for precomputed kernels.
-    feature_names_in_ : ndarray
-        Names of the features of one frame without block names.
+    kernel_names_, standardize_, n_features_in_, feature_names_in_
+        As in `KernelBlocks`; for precomputed kernels, `n_features_in_` counts training objects.
     classes_ : ndarray (class,)
         Sorted.
 

@@ -191,7 +191,7 @@ class KernelPredictor(KernelReader):
         return estimator
 
     def _declare(
-        self, X: Any, y: Any, order: pd.Index | None = None, saved: Mapping[str, Any] | None = None
+        self, X: Any, y: Any, order: pd.Index | None = None, saved: Mapping[Any, Any] | None = None
     ) -> DataArray | None:
         """Set `model_` and what describes its kernels; return the log scores of what was chosen.
 

@@ -396,10 +396,10 @@ def ranks(
 
 
 def thinned(values: xr.DataArray, attributes: Mapping[Any, Any]) -> NDArray:
-    """Draws (draw, ...) of a quantity, evenly spaced in its chains.
+    """Draws (draw, ...) of a quantity, evenly spaced in its chains, at most `DRAWS`.
 
     Chains keep half as many as the least ESS of the elements: neighbours are then hardly
-    correlated. Draws that engines make without chains are kept as they are. At most `DRAWS` remain.
+    correlated.
     """
     stacked = values.stack(sample=("chain", "draw")).transpose("sample", ...).to_numpy()
     kept = len(stacked)
@@ -422,7 +422,14 @@ class FromPrior:
     """Truths from the prior, and data given them; the model that is fitted is a copy."""
 
     def __init__(self, model: pm.Model):
-        _check(model)
+        if not (observed := model.observed_RVs):
+            raise argument_error("model", OWNER, "one with observed variables", "none")
+        values = {_held(model, rv) for rv in observed}
+        used = ancestors([*model.free_RVs, *observed, *model.potentials, *model.deterministics])
+        if twice := sorted(str(v.name) for v in values.intersection(used)):
+            rule = "one whose observed values are used nowhere else, since simulations replace them"
+            got = f"a model with priors or terms that depend on {', '.join(twice)}"
+            raise argument_error("model", OWNER, rule, got)
         if model.potentials:
             rule = "without pm.Potential: parameters cannot be drawn from its density"
             got = ", ".join(str(term.name) for term in model.potentials)
@@ -503,16 +510,3 @@ def _compiled(
         return dict(zip(names, map(np.array, found), strict=True))
 
     return draw
-
-
-def _check(model: pm.Model) -> None:
-    """Raise ValueError unless the observed variables can have other values."""
-    observed = model.observed_RVs
-    if not observed:
-        raise argument_error("model", OWNER, "one with observed variables", "none")
-    values = {_held(model, rv) for rv in observed}
-    used = ancestors([*model.free_RVs, *observed, *model.potentials, *model.deterministics])
-    if twice := sorted(str(v.name) for v in values.intersection(used)):
-        rule = "one whose observed values are used nowhere else, since simulations replace them"
-        got = f"a model with priors or terms that depend on {', '.join(twice)}"
-        raise argument_error("model", OWNER, rule, got)

@@ -2,8 +2,8 @@
 
 The classifiers follow scikit-learn: ``fit(K11, labels)``, then ``predict(K21)``, where K11 is the
 kernel among n1 training objects and K21 the kernel between n2 new objects (rows) and the training
-objects (columns). The input is tagged as pairwise, so that cross-validation splits rows and
-columns.
+objects (columns), aligned by ids if both have ids. The input is tagged as pairwise, so that
+cross-validation splits rows and columns.
 
 The classifiers do not need K22: a new object's similarity to itself adds the same number to its
 distances to all classes. K21 may have leading dimensions (chain, draw), which the outputs keep.
@@ -37,10 +37,7 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):
     """Input validation and labels; a subclass learns from a kernel and scores the classes."""
 
     def fit(self, K11: ArrayLike, labels: ArrayLike) -> Self:
-        """Learn from a symmetric kernel (n1, n1) and labels (n1,) of at least two classes.
-
-        A Series of labels is aligned by ids if K11 has ids, too.
-        """
+        """Learn from a symmetric kernel (n1, n1) and labels (n1,), aligned by ids if both have."""
         owner = type(self).__name__
         K11, self._ids = labelled_gram(K11, "K11", owner)
         labels = aligned(labels, self._ids, "labels", owner)
@@ -54,10 +51,7 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def decision_function(self, K21: ArrayLike) -> NDArray:
-        """Score (..., n2, C) of every class; the nearest class has the largest score.
-
-        Columns of a DataFrame (n2, n1) are aligned by the ids of K11.
-        """
+        """Score (..., n2, C) of every class: the nearest class has the largest."""
         check_is_fitted(self)
         owner = type(self).__name__
         K21 = as_frame(K21)

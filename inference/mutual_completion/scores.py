@@ -263,7 +263,7 @@ def ideal_kernel(labels: ArrayLike) -> NDArray:
     return np.equal.outer(codes, codes).astype(float)
 
 
-def kernel_alignment(K: ArrayLike, L: ArrayLike) -> Any:
+def kernel_alignment(K: Any, L: Any) -> Any:
     """Alignment of two kernels, <K, L> / sqrt(<K, K> <L, L>) in the Frobenius inner product.
 
     1 for proportional kernels; between 0 and 1 for positive semidefinite ones. Leading dimensions
