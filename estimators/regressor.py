@@ -111,8 +111,8 @@ class CompositeKernelRegressor(RegressorMixin, KernelPredictor):
         ----------
         X : as in `fit`
         y : array_like or Series (obs,), or a table (obs, output)
-            Goes by its index, where `X` has ids too, and by its columns, where those of `fit` had
-            names. The score is the mean of those of the outputs.
+            Aligned by its index, where `X` has ids too, and by its columns, where those of `fit`
+            had names. The score is the mean of those of the outputs.
         sample_weight : array_like or Series (obs,), optional
             A Series is aligned by its index too. Unlabelled ones raise where `y` is reordered.
         """

@@ -157,8 +157,27 @@ def inclusion(result: DataTree, *, threshold: float | None = None) -> Dataset:
     >>> model = kz.CompositeKernelRegression(kernels(X), y, combination="binary")
     >>> kz.inclusion(kz.fit(model, "gibbs", random_seed=1))["probability"]
     """
-    check_result(result, "result", "inclusion")
-    included, event = _indicators(result, threshold)
+    owner = "inclusion"
+    check_result(result, "result", owner)
+    if result.attrs.get("kind") == "point":
+        engine = result.attrs.get("engine", "an engine of kind 'point'")
+        raise argument_error("result", owner, "a result with draws", f"the point of {engine}")
+    weights = result["posterior"].get("beta") if "posterior" in result.children else None
+    if weights is None or "kernel" not in weights.dims:
+        rule = "a result with draws of the weights 'beta' (kernel)"
+        raise argument_error("result", owner, rule, "none")
+    weights = weights.transpose("chain", "draw", ..., "kernel")
+    are_selections = np.issubdtype(weights.dtype, np.integer)
+    if are_selections and threshold is not None:
+        raise argument_error("threshold", owner, "None for selections", repr(threshold))
+    if not are_selections and threshold is None:
+        rule = "a positive number for weights, which are never zero"
+        raise argument_error("threshold", owner, rule, "None")
+    if threshold is None:
+        included, event = (weights == 1).astype(float), "beta = 1"
+    else:
+        level = check_positive(threshold, "threshold", owner)
+        included, event = (weights > level).astype(float), f"beta > {level:g}"
     values = included.to_dataset(name="probability")
     moved = included.any(("chain", "draw")) & ~included.all(("chain", "draw"))
     return Dataset(
@@ -168,27 +187,6 @@ def inclusion(result: DataTree, *, threshold: float | None = None) -> Dataset:
         },
         attrs={"event": event, "engine": result.attrs.get("engine", "")},
     )
-
-
-def _indicators(result: DataTree, threshold: float | None) -> tuple[DataArray, str]:
-    """Whether each draw includes each kernel (chain, draw, ..., kernel), as 0 or 1; the event."""
-    if result.attrs.get("kind") == "point":
-        engine = result.attrs.get("engine", "an engine of kind 'point'")
-        raise argument_error("result", "inclusion", "a result with draws", f"the point of {engine}")
-    weights = result["posterior"].get("beta") if "posterior" in result.children else None
-    if weights is None or "kernel" not in weights.dims:
-        rule = "a result with draws of the weights 'beta' (kernel)"
-        raise argument_error("result", "inclusion", rule, "none")
-    weights = weights.transpose("chain", "draw", ..., "kernel")
-    if np.issubdtype(weights.dtype, np.integer):
-        if threshold is not None:
-            raise argument_error("threshold", "inclusion", "None for selections", repr(threshold))
-        return (weights == 1).astype(float), "beta = 1"
-    if threshold is None:
-        rule = "a positive number for weights, which are never zero"
-        raise argument_error("threshold", "inclusion", rule, "None")
-    level = check_positive(threshold, "threshold", "inclusion")
-    return (weights > level).astype(float), f"beta > {level:g}"
 
 
 @numpy_warnings()

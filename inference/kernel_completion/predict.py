@@ -14,11 +14,9 @@ from ..engine.streams import kept_draws, kept_moments
 
 OWNER = "predict"
 
-type Completion = WishartCompletion | DiagonalWishartCompletion | WishartKernelMixture
-
 
 def completed_labels(
-    model: Completion,
+    model: WishartCompletion | DiagonalWishartCompletion | WishartKernelMixture,
     result: DataTree,
     kernels_new: Any = None,
     *,
@@ -34,12 +32,8 @@ def completed_labels(
     from .classifiers import KernelNearestMean, KernelNearestNeighbour
 
     if kernels_new is not None:
-        raise argument_error(
-            "kernels_new",
-            OWNER,
-            f"left out for a {type(model).__name__}: it contains its test objects",
-            "kernels",
-        )
+        rule = f"left out for a {type(model).__name__}: it contains its test objects"
+        raise argument_error("kernels_new", OWNER, rule, "kernels")
     if labels is None:
         raise argument_error("labels", OWNER, "the classes of the training objects", "None")
     K11 = np.asarray(model.K11_values)
@@ -58,9 +52,8 @@ def completed_labels(
     predictions = Dataset({"label": ("test", label)}, coords=coords)
     if draws is None:
         if keep_draws:
-            raise argument_error(
-                "result", OWNER, "a result with draws of K21 (fit(..., var_names=['K21']))", "none"
-            )
+            rule = "a result with draws of K21 (fit(..., var_names=['K21']))"
+            raise argument_error("result", OWNER, rule, "none")
         return predictions
     by_draw = classifier.predict(draws.transpose("chain", "draw", "test", "train").to_numpy())
     shares = [(by_draw == one).mean(axis=(0, 1)) for one in classes]

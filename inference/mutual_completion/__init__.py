@@ -11,16 +11,12 @@ from .exact import (
     evidence_of_mutual_kernel_completion,
     not_nested,
     sample_mutual_kernel_completion,
+    why_no_blocks,
 )
 from .predict import completed_kernels
 from .scores import ideal_kernel, kernel_alignment
 
 __all__ = ["MUTUAL", "ideal_kernel", "kernel_alignment"]
-
-
-def why_no_blocks(model: MutualKernelCompletion) -> str | None:
-    """Why Gibbs does not apply, or None."""
-    return "it draws the missing blocks, which a collapsed model lacks" if model.collapsed else None
 
 
 def mutual_kernel_completion_steps(model: MutualKernelCompletion, run: Run) -> list[BlockedStep]:

@@ -157,9 +157,8 @@ def complete_kernels(
     holed = stack.where(~hidden).isel(kernel=columns, obs=rows, basis=rows)
     declared = MutualKernelCompletion(holed, **(model or {}))
     if declared.collapsed and engine != "em":
-        raise argument_error(
-            "model", OWNER, "not collapsed, unless the engine is 'em'", repr(model)
-        )
+        rule = "not collapsed, unless the engine is 'em'"
+        raise argument_error("model", OWNER, rule, repr(model))
     settings = {"random_seed": random_seed, "progressbar": progressbar, **options}
     mean, sd, drawn = ENGINES[engine](declared, draws, thin, settings)
     back, names = np.argsort(rows), np.argsort(columns)

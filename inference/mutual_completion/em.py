@@ -231,7 +231,7 @@ def fit_mutual_kernel_completion(
         except LinAlgError:
             requirement = "larger (or the model's jitter), because M is numerically singular"
             raise argument_error("lam", owner, requirement, f"{problem.lam:g}") from None
-    values = _values(model, problem, objective, found)
+    values = _values(model, objective, found)
     if found.gradient <= tolerance:
         return PointOutput(values, [-found.objective], "yes")
     note = (
@@ -342,13 +342,10 @@ def _moved(factor: Array, step: Array) -> Array:
 
 
 def _values(
-    model: MutualKernelCompletion,
-    problem: CompletionProblem,
-    objective: MutualObjective,
-    found: Minimum,
+    model: MutualKernelCompletion, objective: MutualObjective, found: Minimum
 ) -> dict[str, Array]:
     """Values of the model's variables by name, after the last E-step and its M-step."""
-    last = found.last
+    last, problem = found.last, model.problem
     M = last.factor @ last.factor.T
     factor, whole = (last.factor, M) if found.lost else (cholesky_factor(last.target), last.target)
     values = {"M": whole, "log_det_M": np.array(log_det_of_factor(factor))}

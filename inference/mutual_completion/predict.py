@@ -32,12 +32,8 @@ def completed_kernels(
     with the fewest effective draws, and their number; below 100 it warns.
     """
     if kernels_new is not None:
-        raise argument_error(
-            "kernels_new",
-            OWNER,
-            "left out for a MutualKernelCompletion: it contains its objects",
-            "kernels",
-        )
+        rule = "left out for a MutualKernelCompletion: it contains its objects"
+        raise argument_error("kernels_new", OWNER, rule, "kernels")
     if not (isinstance(ci_prob, Real) and 0 < ci_prob < 1):
         raise argument_error("ci_prob", OWNER, "one number between 0 and 1", repr(ci_prob))
     kernels = model.problem.kernels
@@ -86,11 +82,9 @@ def completed_kernels(
 
 def _slowest(model: MutualKernelCompletion, result: DataTree) -> tuple[float, str] | None:
     """Fewest effective draws of the monitored quantities in a chain, and whose they are."""
-    attributes = result.attrs
     # SMC has the kind "mcmc", too, but also the attribute "independent".
-    if attributes.get("kind") != "mcmc" or "independent" in attributes:
-        return None
-    if "posterior" not in result.children:
+    chains = result.attrs.get("kind") == "mcmc" and "independent" not in result.attrs
+    if not chains or "posterior" not in result.children:
         return None
     judged = {f"missing_{model.completion}", "unseen_M"}
     judged |= {f"entries_{kernel.name}" for kernel in model.problem.kernels}
