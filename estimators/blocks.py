@@ -196,7 +196,10 @@ class KernelReader(BaseEstimator):
         table = validate_data(self, X, reset=reset, **checks)
         if table.ndim == 3:
             if reset and table.shape[0] != table.shape[1]:
-                rule = "of shape (objects, objects, kernels), such as np.stack(kernels, axis=-1)"
+                rule = (
+                    "of shape (objects, training objects, kernels), square for training objects: "
+                    "np.stack(kernels, axis=-1)"
+                )
                 raise argument_error("X", owner, rule, f"shape {table.shape}")
             return {f"K{k}": kernel for k, kernel in enumerate(np.moveaxis(table, 2, 0))}
         if framed and not as_it_is:
