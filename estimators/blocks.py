@@ -126,10 +126,6 @@ class KernelReader(BaseEstimator):
     def kernel_stack(self, X: Any) -> DataArray | ParametricStack:
         """Kernels between new objects and the training objects, as ``kz.predict`` takes them.
 
-        Parameters
-        ----------
-        X : as in `fit`
-
         Returns
         -------
         DataArray (kernel, obs, basis), or ParametricStack for kernels with parameters to learn
@@ -298,14 +294,7 @@ class KernelBlocks(
     """
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Choose scales, widths and normalisations on the training objects.
-
-        Parameters
-        ----------
-        X : dict, DataFrame or array
-            Training objects.
-        y : ignored
-        """
+        """Choose scales, widths and normalisations on the training objects; `y` is ignored."""
         self.fit_transform(X)
         return self
 

@@ -95,23 +95,12 @@ class KernelProbitClassifier(ClassifierMixin, KernelPredictor):
         return y
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Class probabilities, averaged over the posterior.
-
-        Parameters
-        ----------
-        X : as in `fit`
-
-        Returns
-        -------
-        ndarray (obs, class)
-            Columns in the order of `classes_`.
-        """
+        """Class probabilities (obs, class) over the posterior, with classes as in `classes_`."""
         return self._predictions(X)["probability"].to_numpy()
 
     def predict(self, X: Any) -> np.ndarray:
         """Most probable class of each object, ndarray (obs,)."""
-        codes = self.predict_proba(X).argmax(axis=1)
-        return self.classes_[codes]
+        return self.classes_[self.predict_proba(X).argmax(axis=1)]
 
     @override
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:

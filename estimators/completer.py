@@ -127,9 +127,9 @@ class KernelCompleter(
         # Without gaps no model checks them, but new objects may have gaps.
         check_positive(self.lam, "lam", OWNER)
         check_jitter(self.jitter, OWNER)
-        if self.normalize is not None:
-            check_name(self.normalize, ["trace"], "normalize", OWNER)
         steps = () if self.normalize is None else (self.normalize,)
+        for step in steps:
+            check_name(step, ["trace"], "normalize", OWNER)
         self._seed = integer_seed(self.random_state, "random_state", OWNER)
         n = len(next(iter(tables.values())))
         self._nu = n - 1 + check_positive(self.excess, "excess", OWNER)
@@ -152,7 +152,8 @@ class KernelCompleter(
         self.kernel_names_ = completion.mean["kernel"].to_numpy().astype(object)
         self.n_features_in_ = n
         of_kernels = zip(completion.mean.values, completion.visible.T, strict=True)
-        self._units = np.array([np.diagonal(kernel)[seen].mean() for kernel, seen in of_kernels])
+        units = np.array([np.diagonal(kernel)[seen].mean() for kernel, seen in of_kernels])
+        self._weights = self._nu / units
         return self
 
     @override
@@ -196,8 +197,8 @@ class KernelCompleter(
             mean = imputed_rows(rows, trained.mean.to_numpy(), seen, zero=zero)
             draws = [mean]
         else:
-            weights = np.full(len(self._units), self._nu) / self._units
-            each = [NewRows(K, seen, self.lam * self._nu, weights) for K in trained.draws]
+            strength = self.lam * self._nu
+            each = [NewRows(K, seen, strength, self._weights) for K in trained.draws]
             mean = np.mean([one.mean(rows) for one in each], axis=0)
             draws = [mean]
             if self.engine != "em":

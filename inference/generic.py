@@ -211,10 +211,9 @@ class SMC(Engine):
     `WishartCompletion`.
 
     Means and spreads are biased by the finite number of particles, and no standard error shows it,
-    because particles share ancestors. On ``WishartKernelMixture.example(1)`` with four times 1,000
-    particles, means were 0.09 and 0.14 standard deviations from those of `Exact`, and spreads 10 %
-    too small, whatever the kernel; with four times 4,000, 0.07 and 0.06, and 7 %. For posteriors of
-    one mode take NUTS.
+    because particles share ancestors. On ``WishartKernelMixture.example(1)`` with four times 4,000
+    particles, means were 0.07 and 0.06 standard deviations from those of `Exact`, and spreads 7 %
+    too small. For posteriors of one mode take NUTS.
 
     Examples
     --------
