@@ -32,7 +32,7 @@ def points(case: Case, number: int) -> list[dict[str, NDArray]]:
     with silent():
         if case.model.observed_RVs:
             simulator = FromPrior(case.model)
-            draws = [simulator.draw(i, case.seed + i)[0] for i in range(number)]
+            draws = [simulator.draw(case.seed + i)[0] for i in range(number)]
         else:
             posterior = reference(case)["posterior"].to_dataset()
             stacked = posterior.stack(sample=("chain", "draw")).transpose("sample", ...)
