@@ -253,7 +253,8 @@ def _moments(dataset: Dataset, tree: DataTree) -> Table:
 
 def _effective_draws(values: xr.DataArray, attributes: Mapping[Hashable, Any]) -> xr.DataArray:
     """Count independent draws or effective draws of chains; NaN for other draws."""
-    n_draws, independent = _count_draws(values), attributes.get("independent")
+    n_draws = _count_draws(values)
+    independent = attributes.get("independent")
     if independent is None and attributes.get("kind", "mcmc") == "mcmc":
         return az.ess(values.to_dataset(name="x"), method="mean")["x"]
     number = n_draws if independent == 1 and n_draws > 1 else np.nan
@@ -336,7 +337,8 @@ def _mean_wasserstein(dataset: Dataset, reference: Dataset, moments: Table, name
 
 def _cost(tree: DataTree, moments: Table) -> dict[str, Any]:
     posterior = tree["posterior"].sizes if "posterior" in tree.children else {}
-    seconds, kind = float(tree.attrs.get("seconds", np.nan)), tree.attrs.get("kind", "mcmc")
+    seconds = float(tree.attrs.get("seconds", np.nan))
+    kind = tree.attrs.get("kind", "mcmc")
     row = {
         "kind": kind,
         "seconds": seconds,

@@ -279,7 +279,7 @@ class _Approximation:
 
 
 def _freedom(given: CompletionParameters) -> float:
-    """Degrees of freedom c of the M-step."""
+    """Degrees of freedom c = r + eta - n - 1 of the M-step."""
     return given.r + given.eta - len(given.theta) - 1
 
 

@@ -196,6 +196,7 @@ def _by_gibbs(
     """Moments of all draws, and every `thin`-th draw of each chain."""
     settings = {"chains": 2, "cores": 1, "tune": 500} | settings
     chains, names = settings["chains"], _incomplete(model)
+    each = -(-draws // chains)
     kept: list[list[NDArray]] = [[] for _ in range(chains)]
 
     def keep(chain: int, values: Mapping[str, NDArray]) -> None:
@@ -204,14 +205,16 @@ def _by_gibbs(
             whole[k] = values[name][0]
         kept[chain].append(whole)
 
-    keeping, counts = each_draw(model, list(names), keep), [0] * chains
+    keeping = each_draw(model, list(names), keep)
+    counts = [0] * chains
 
     def callback(trace: Any, draw: Any) -> None:
-        counts[draw.chain] += not draw.tuning
-        if not draw.tuning and counts[draw.chain] % thin == 0:
-            keeping(trace, draw)
+        if not draw.tuning:
+            counts[draw.chain] += 1
+            if counts[draw.chain] % thin == 0:
+                keeping(trace, draw)
 
-    result = fit(model, "gibbs", draws=-(-draws // chains) * thin, callback=callback, **settings)
+    result = fit(model, "gibbs", draws=each * thin, callback=callback, **settings)
     found = predict(model, result)
     # In turns by chain, so that the first draws are of all chains.
     turns = [one for row in zip(*kept, strict=False) for one in row][:draws]
