@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from . import cold, engines, gpu, growing, held_out, held_out_targets, letters, mixing
+from . import cold, columns, engines, gpu, held_out, mixing
 from .record import document
 
 #: By name; each yields Markdown: tables, and lines between them.
@@ -15,10 +15,10 @@ BENCHMARKS: dict[str, Callable[[], Iterator[str]]] = {
     "cold": cold.run,
     "engines": engines.run,
     "gpu": gpu.run,
-    "growing": growing.run,
-    "heldout": held_out.run,
-    "heldout-targets": held_out_targets.run,
-    "letters": letters.run,
+    "growing": columns.growing,
+    "heldout": held_out.classifiers,
+    "heldout-targets": held_out.regressors,
+    "letters": columns.letters,
     "mixing": mixing.run,
 }
 

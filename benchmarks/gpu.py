@@ -58,17 +58,13 @@ def by_jax(model: pm.Model, device: jax.Device) -> float:
         return milliseconds(lambda: jax.block_until_ready(gradient(point)))
 
 
-def devices() -> dict[str, jax.Device]:
-    """List the first device of every kind that JAX finds, the processor first."""
-    found = [jax.devices("cpu")[0], jax.devices()[0]]
-    return {device.device_kind: device for device in found}
-
-
 def run() -> Iterator[str]:
     """Table of the gradients by compiler and device."""
     yield "**Milliseconds per gradient**"
     models = [problem(n) for n in OBJECTS]
     rows = [("numba", *(f"{by_numba(model):.3g}" for model in models))]
-    for name, device in devices().items():
+    # The first device of every kind that JAX finds, the processor first.
+    devices = {each.device_kind: each for each in (jax.devices("cpu")[0], jax.devices()[0])}
+    for name, device in devices.items():
         rows.append((f"JAX, {name}", *(f"{by_jax(model, device):.3g}" for model in models)))
     yield markdown_table(("by", *(f"{n:,} objects" for n in OBJECTS)), rows)

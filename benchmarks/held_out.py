@@ -1,12 +1,13 @@
-"""Held-out log loss of the estimators' defaults and of scikit-learn's classifiers, on eleven sets.
+"""Held-out scores of the estimators' defaults and of scikit-learn's estimators.
 
-Objects are split at random into 70 % for training and 30 % for testing, stratified by class.
-`KernelProbitClassifier` has its default parameters. scikit-learn's classifiers use all blocks side
-by side, z-scored on the training part and divided by the root of their number of features, so that
-blocks have equal weight (which does not affect trees). The SVC's probabilities are calibrated by
-cross-validation (Platt's sigmoid).
+Objects are split at random into 70 % for training and 30 % for testing, classes stratified. Our
+estimators have their default parameters. scikit-learn's use all blocks side by side, z-scored on
+the training part and divided by the root of their number of features, so that blocks have equal
+weight (which does not affect trees). The SVC's probabilities are calibrated by cross-validation
+(Platt's sigmoid). The regression by a Gaussian process maximises its evidence over a scale, a width
+and the noise; the density and the intervals of regressions are of normal distributions.
 
-Defaults were chosen on 70/30 splits of the training parts alone.
+The classifier's defaults were chosen on 70/30 splits of the training parts alone.
 """
 
 import time
@@ -19,23 +20,35 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from sklearn.base import ClassifierMixin
+from scipy.stats import norm
 from sklearn.calibration import CalibratedClassifierCV
-from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
-from sklearn.gaussian_process import GaussianProcessClassifier
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel
-from sklearn.linear_model import LogisticRegression
+from sklearn.datasets import load_diabetes, make_friedman1
+from sklearn.ensemble import (
+    HistGradientBoostingClassifier,
+    HistGradientBoostingRegressor,
+    RandomForestClassifier,
+    RandomForestRegressor,
+)
+from sklearn.gaussian_process import GaussianProcessClassifier, GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
+from sklearn.linear_model import BayesianRidge, LogisticRegression
+from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
-from kernelzoo.datasets import Dataset, Split, load
-from kernelzoo.estimators import KernelProbitClassifier
+from kernelzoo.datasets import Dataset, load
+from kernelzoo.estimators import CompositeKernelRegressor, KernelProbitClassifier
 
 from .record import markdown_table
 
 SPLITS = 5
 TEST_SIZE = 0.3
+COVERAGE = 0.9
 OURS = "kernelzoo"
+
+#: Blocks of features, and real targets.
+type Targets = tuple[dict[str, pd.DataFrame], NDArray]
+type Makers = dict[str, Callable[[], Any]]
 
 
 def other_labels(name: str, labels: str) -> Dataset:
@@ -65,8 +78,27 @@ def proteins() -> Dataset:
     return part(data, np.arange(311), [view for view in data.X if not view.startswith("SW")])
 
 
+def oxygen() -> Targets:
+    """Load the oxygen of sea water, and which species and genes live in it."""
+    views: Any = load("tara_oceans").X
+    target = views["phychem"]["Mean_Oxygen"].to_numpy()
+    return {name: views[name] for name in ("pro_phylo", "pro_NOGs")}, target
+
+
+def diabetes() -> Targets:
+    """Load the progression of diabetes a year after ten measurements."""
+    X, y = load_diabetes(return_X_y=True, as_frame=True)
+    return {"x": X}, y.to_numpy()
+
+
+def friedman() -> Targets:
+    """Simulate Friedman's function of five of ten features."""
+    X, y = make_friedman1(300, noise=1.0, random_state=0)
+    return {"x": pd.DataFrame(X)}, y
+
+
 #: Data sets by name; unavailable ones are left out.
-PROBLEMS: dict[str, Callable[[], Dataset]] = {
+CLASSES: dict[str, Callable[[], Dataset]] = {
     **{
         name: partial(load, name)
         for name in ("wine", "sonar", "ionosphere", "heart", "glass", "vehicle")
@@ -77,13 +109,29 @@ PROBLEMS: dict[str, Callable[[], Dataset]] = {
     "mfeat, 300": digits,
     "protein fold": proteins,
 }
-CLASSIFIERS: dict[str, Callable[[], ClassifierMixin]] = {
+TARGETS: dict[str, Callable[[], Targets]] = {
+    "diabetes": diabetes,
+    "Friedman": friedman,
+    "Tara Oceans, oxygen": oxygen,
+}
+CLASSIFIERS: Makers = {
     "logistic regression": lambda: LogisticRegression(max_iter=10_000),
     "random forest": lambda: RandomForestClassifier(500, random_state=0),
     "boosting": lambda: HistGradientBoostingClassifier(random_state=0),
     # Three folds: some classes have three objects in the training part.
     "SVC": lambda: CalibratedClassifierCV(SVC(), ensemble=False, cv=3),
     "Gaussian process": lambda: GaussianProcessClassifier(ConstantKernel() * RBF(), random_state=0),
+}
+REGRESSORS: Makers = {
+    "Bayesian ridge": BayesianRidge,
+    "random forest": lambda: RandomForestRegressor(500, random_state=0),
+    "boosting": lambda: HistGradientBoostingRegressor(random_state=0),
+    "Gaussian process": lambda: GaussianProcessRegressor(
+        ConstantKernel() * RBF() + WhiteKernel(),
+        normalize_y=True,
+        n_restarts_optimizer=2,
+        random_state=0,
+    ),
 }
 
 
@@ -97,60 +145,89 @@ def side_by_side(train: Mapping[str, Any], blocks: Mapping[str, Any]) -> NDArray
     return np.hstack(list(scaled))
 
 
-def scores(split: Split, seed: int) -> list[tuple[str, float, float, float, float]]:
+def each_fitted(
+    makers: Makers, train: Mapping[str, Any], test: Mapping[str, Any], y: NDArray
+) -> Iterator[tuple[str, Any, Any, float]]:
+    """Fit each estimator: its name, itself, new objects as it takes them, CPU time at its start."""
+    inputs = side_by_side(train, train), side_by_side(train, test)
+    for name, make in makers.items():
+        start = time.process_time()
+        known, new = (train, test) if name == OURS else inputs
+        yield name, make().fit(known, y), new, start
+
+
+def scores_of_classes(data: Dataset, seed: int) -> Iterator[tuple[Any, ...]]:
     """Score every classifier on a split: log loss, Brier score, accuracy, CPU seconds."""
+    split = data.split(TEST_SIZE, seed=seed)
     parts: Any = split.X_train, split.X_test
     train, test = (part if isinstance(part, Mapping) else {"x": part} for part in parts)
     y, truth = np.asarray(split.y_train), np.asarray(split.y_test)
-    inputs = side_by_side(train, train), side_by_side(train, test)
-    rows = []
-    ours = {OURS: lambda: KernelProbitClassifier(random_state=seed)}
-    for name, make in (ours | CLASSIFIERS).items():
-        start = time.process_time()
-        fitted: Any = make().fit(train if name == OURS else inputs[0], y)
-        p = fitted.predict_proba(test if name == OURS else inputs[1])
+    makers = {OURS: lambda: KernelProbitClassifier(random_state=seed)} | CLASSIFIERS
+    for name, fitted, new, start in each_fitted(makers, train, test, y):
+        p = fitted.predict_proba(new)
         seconds = time.process_time() - start
         codes = np.searchsorted(fitted.classes_, truth)
         own = np.maximum(p[np.arange(len(truth)), codes], 1e-12)
         brier = ((p - np.eye(p.shape[1])[codes]) ** 2).sum(axis=1).mean()
-        accuracy = (p.argmax(axis=1) == codes).mean()
-        rows.append((name, -float(np.log(own).mean()), float(brier), float(accuracy), seconds))
-    return rows
+        yield name, -np.log(own).mean(), brier, (p.argmax(axis=1) == codes).mean(), seconds
 
 
-def measure(data: Dataset) -> pd.DataFrame:
-    """Score every classifier on every split."""
-    rows = []
-    for seed in range(SPLITS):
-        split = data.split(TEST_SIZE, seed=seed)
-        with warnings.catch_warnings():
-            # Only predictions are compared.
-            warnings.simplefilter("ignore", UserWarning)
-            rows += scores(split, seed)
-    return pd.DataFrame(rows, columns=["classifier", "log loss", "Brier", "accuracy", "CPU s"])
+def scores_of_targets(data: Targets, seed: int) -> Iterator[tuple[Any, ...]]:
+    """Score every regressor on a split: density, root mean square error, coverage, CPU seconds."""
+    blocks, y = data
+    known, held = train_test_split(np.arange(len(y)), test_size=TEST_SIZE, random_state=seed)
+    train, test = ({name: X.iloc[rows] for name, X in blocks.items()} for rows in (known, held))
+    truth = y[held]
+    makers = {OURS: lambda: CompositeKernelRegressor(random_state=seed)} | REGRESSORS
+    for name, fitted, new, start in each_fitted(makers, train, test, y[known]):
+        density = coverage = np.nan
+        if name in (OURS, "Bayesian ridge", "Gaussian process"):
+            mean, sd = fitted.predict(new, return_std=True)
+            density = -norm.logpdf(truth, mean, sd).mean()
+            coverage = (np.abs(truth - mean) <= norm.ppf((1 + COVERAGE) / 2) * sd).mean()
+        else:
+            mean = fitted.predict(new)
+        error = np.sqrt(np.mean((mean - truth) ** 2))
+        yield name, density, error, coverage, time.process_time() - start
 
 
-def run() -> Iterator[str]:
-    """Scores, mean and standard error over splits, and our log loss over the best peer's."""
-    yield f"**{SPLITS} splits, {100 * TEST_SIZE:g} % held out**"
-    rows, left_out, ratios, within, seconds = [], [], [], 0, pd.Series(dtype=float)
-    for problem, read in PROBLEMS.items():
+def measured(
+    problems: Mapping[str, Callable[[], Any]],
+    scores: Callable[[Any, int], Iterator[tuple[Any, ...]]],
+    columns: Sequence[str],
+    left_out: list[str],
+) -> Iterator[tuple[str, pd.DataFrame, pd.Series]]:
+    """Mean scores by estimator, and standard errors of the first, over the splits of each set.
+
+    `left_out` gets a line for each set that is not available.
+    """
+    for problem, read in problems.items():
         try:
             data = read()
         except FileNotFoundError as error:
             left_out.append(f"{problem} is left out: {error}")
             continue
-        by_classifier = measure(data).groupby("classifier", sort=False)
-        mean, error_of_mean = by_classifier.mean(), by_classifier.sem()
-        loss = mean["log loss"]
-        for name, row in mean.iterrows():
-            numbers = [row["log loss"], error_of_mean.loc[name, "log loss"]]
-            numbers += [row["Brier"], row["accuracy"]]
-            cells = [f"{number:.3f}" for number in numbers]
-            rows.append((problem, str(name), *cells, f"{row['CPU s']:.2f}"))
-        best = loss.drop(OURS).min()
-        ratios.append(loss[OURS] / best)
-        within += bool(loss[OURS] <= best + error_of_mean.loc[OURS, "log loss"])
+        with warnings.catch_warnings():
+            # Only predictions are compared.
+            warnings.simplefilter("ignore", UserWarning)
+            rows = [row for seed in range(SPLITS) for row in scores(data, seed)]
+        found = pd.DataFrame(rows, columns=["name", *columns]).groupby("name", sort=False)
+        yield problem, found.mean(), found[columns[0]].sem()
+
+
+def classifiers() -> Iterator[str]:
+    """Scores, mean and standard error over splits, and our log loss over the best peer's."""
+    yield f"**{SPLITS} splits, {100 * TEST_SIZE:g} % held out**"
+    rows, left_out, ratios, within, seconds = [], list[str](), [], 0, pd.Series(dtype=float)
+    columns = ("log loss", "Brier", "accuracy", "CPU s")
+    for problem, mean, error in measured(CLASSES, scores_of_classes, columns, left_out):
+        for name, (loss, brier, accuracy, cpu) in mean.iterrows():
+            cells = [f"{number:.3f}" for number in (loss, error[name], brier, accuracy)]
+            rows.append((problem, str(name), *cells, f"{cpu:.2f}"))
+        losses = mean["log loss"]
+        best = losses.drop(OURS).min()
+        ratios.append(losses[OURS] / best)
+        within += bool(losses[OURS] <= best + error[OURS])
         seconds = seconds.add(mean["CPU s"], fill_value=0)
     header = ("data", "classifier", "log loss", "se", "Brier", "accuracy", "CPU s")
     yield markdown_table(header, rows)
@@ -161,4 +238,21 @@ def run() -> Iterator[str]:
             f"error of the first, on {within} of {len(ratios)} sets; CPU seconds over those of the "
             f"Gaussian process: {seconds[OURS] / seconds['Gaussian process']:.1f}."
         )
+    yield from left_out
+
+
+def regressors() -> Iterator[str]:
+    """Scores, mean and standard error over splits."""
+    yield f"**{SPLITS} splits, {100 * TEST_SIZE:g} % held out**"
+    rows, left_out = [], list[str]()
+    columns = ("density", "error", "coverage", "CPU s")
+    for problem, mean, error in measured(TARGETS, scores_of_targets, columns, left_out):
+        for name, (density, rmse, coverage, cpu) in mean.iterrows():
+            numbers = (density, error[name], rmse)
+            cells = ["" if np.isnan(number) else f"{number:.3f}" for number in numbers]
+            covered = "" if np.isnan(coverage) else f"{100 * coverage:.0f} %"
+            rows.append((problem, str(name), *cells, covered, f"{cpu:.2f}"))
+    intervals = f"in its {100 * COVERAGE:g} % interval"
+    scored = ("-log density", "se", "root mean square error", intervals)
+    yield markdown_table(("data", "regressor", *scored, "CPU s"), rows)
     yield from left_out

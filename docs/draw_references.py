@@ -14,7 +14,7 @@ import xarray as xr
 
 sys.path.append(str(Path(__file__).parent / "extensions"))
 sys.path.extend(str(Path(__file__).parents[1] / folder) for folder in (".", "tests"))
-from references import REFERENCES
+from cards import REFERENCES
 
 import kernelzoo as kz
 from certificates.variants import VARIANTS, Variant
@@ -66,8 +66,8 @@ def _reference(result: xr.DataTree, sampler: str) -> xr.DataTree:
     tree = xr.DataTree.from_dict({"posterior": kept, "summary": summary})
     told = ("model", "variant", "random_seed", "versions")
     tree.attrs = {name: result.attrs[name] for name in told if name in result.attrs}
-    sizes = {"chains": quantities.sizes["chain"], "draws": quantities.sizes["draw"]}
-    tree.attrs |= sizes | {"engine": sampler}
+    chains, draws = (quantities.sizes[dim] for dim in ("chain", "draw"))
+    tree.attrs |= {"chains": chains, "draws": draws, "engine": sampler}
     return tree
 
 

@@ -1,7 +1,7 @@
 """Kernels of the blocks of features, with every constant from the training objects."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import or_
 from typing import Any, Self, override
@@ -64,14 +64,14 @@ class FittedKernels:
         return False
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class KernelReader(BaseEstimator):
     """Part of every estimator that turns its input into kernels; see `KernelBlocks`."""
 
-    kernels: Any
-    blocks: Any
-    normalize: Any
-    standardize: bool | str
-    feature_names_in_: np.ndarray
+    kernels: Any = field(default=None, kw_only=False)
+    blocks: Any = None
+    normalize: Any = "trace"
+    standardize: bool | str = SCALE
 
     def _fit_kernels(
         self, X: Any, kernels: Any, standardize: bool | str, order: pd.Index | None = None
@@ -97,7 +97,8 @@ class KernelReader(BaseEstimator):
         if None not in bound:
             # Blocks that no kernel uses may lack objects. An unknown one is refused below.
             tables = {block: tables[block] for block in tables if block in bound} or tables
-        objects = feature_spaces(_mapping(tables), order=order)
+        # A table without blocks is taken without the dict.
+        objects = feature_spaces(tables.get(None, tables), order=order)
         grams &= objects.features.keys()
         for block in grams:
             objects = objects.with_gram(block, "X" if block is None else block)
@@ -124,11 +125,6 @@ class KernelReader(BaseEstimator):
     def kernel_stack(self, X: Any) -> DataArray | ParametricStack:
         """Kernels between new objects and the training objects, as ``kz.predict`` takes them.
 
-        Parameters
-        ----------
-        X : as in `fit`
-            New objects.
-
         Returns
         -------
         DataArray (kernel, obs, basis), or ParametricStack for kernels with parameters to learn
@@ -138,13 +134,16 @@ class KernelReader(BaseEstimator):
         check_is_fitted(self)
         fitted, tables = self._fitted, self._tables(X, reset=False)
         if not fitted.objects.features.keys() <= tables.keys() <= fitted.blocks:
-            one = "one array or frame without block names"
-            required = one if None in fitted.blocks else f"of the blocks {_sorted(fitted.blocks)}"
-            got = one if None in tables else f"the blocks {_sorted(tables)}"
-            required = f"{required}, as the training objects are"
+            trained, got = (
+                "one array or frame without block names"
+                if None in blocks
+                else f"the blocks {sorted(map(str, blocks))}"
+                for blocks in (fitted.blocks, tables)
+            )
+            required = f"{trained}, as the training objects are"
             raise argument_error("X", type(self).__name__, required, got)
         used = {block: t for block, t in tables.items() if block in fitted.objects.features}
-        new = feature_spaces(_mapping(used), fitted.objects, order=ids_of(X))
+        new = feature_spaces(used.get(None, used), fitted.objects, order=ids_of(X))
         ids, known = pd.Index(new.labels), fitted.objects.labels
         # Under the ids of training objects the kernels would take new features for theirs.
         if not ids.is_unique or ids.isin(known).any():
@@ -158,8 +157,8 @@ class KernelReader(BaseEstimator):
         if tables is None:
             return self._tables_of_one(as_frame(X), reset)
         if self.blocks is not None:
-            requirement = "None, because X names its blocks"
-            raise argument_error("blocks", owner, requirement, repr(self.blocks))
+            rule = "None, because X names its blocks"
+            raise argument_error("blocks", owner, rule, repr(self.blocks))
         if reset:
             if hasattr(self, "feature_names_in_"):
                 del self.feature_names_in_
@@ -192,19 +191,19 @@ class KernelReader(BaseEstimator):
         table = validate_data(self, X, reset=reset, **checks)
         if table.ndim == 3:
             if reset and table.shape[0] != table.shape[1]:
-                required = (
+                rule = (
                     "of shape (objects, training objects, kernels), square for training objects: "
                     "np.stack(kernels, axis=-1)"
                 )
-                raise argument_error("X", owner, required, f"shape {table.shape}")
+                raise argument_error("X", owner, rule, f"shape {table.shape}")
             return {f"K{k}": kernel for k, kernel in enumerate(np.moveaxis(table, 2, 0))}
         if framed and not as_it_is:
             table = pd.DataFrame(table, X.index, X.columns)
         if self.blocks is None:
             return {None: table}
         if not isinstance(self.blocks, Mapping) or not self.blocks:
-            required = "a dict of columns by the name of the block"
-            raise argument_error("blocks", owner, required, repr(self.blocks))
+            rule = "a dict of columns by the name of the block"
+            raise argument_error("blocks", owner, rule, repr(self.blocks))
         _check_names(self.blocks, "blocks", owner)
         return {
             str(b): _columns_of(table, given, str(b), owner) for b, given in self.blocks.items()
@@ -222,6 +221,7 @@ class KernelReader(BaseEstimator):
         return tags
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class KernelBlocks(
     TransformerMixin,
     KernelReader,
@@ -292,28 +292,8 @@ class KernelBlocks(
     >>> pipeline = make_pipeline(KernelBlocks(), KernelProbitClassifier("precomputed")).fit(X, y)
     """
 
-    def __init__(
-        self,
-        kernels: Any = None,
-        *,
-        blocks: Any = None,
-        normalize: Any = "trace",
-        standardize: bool | str = SCALE,
-    ):
-        self.kernels = kernels
-        self.blocks = blocks
-        self.normalize = normalize
-        self.standardize = standardize
-
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Choose scales, widths and normalisations on the training objects.
-
-        Parameters
-        ----------
-        X : dict, DataFrame or array
-            Training objects.
-        y : ignored
-        """
+        """Choose scales, widths and normalisations on the training objects; `y` is ignored."""
         self.fit_transform(X)
         return self
 
@@ -351,19 +331,14 @@ def _scaler(standardize: bool | str, values: Any) -> Any:
     if standardize != RANK:
         return StandardScaler()
     n_quantiles = min(len(values), MOST_QUANTILES)
-    return make_pipeline(
-        QuantileTransformer(n_quantiles=n_quantiles, subsample=None), StandardScaler()
-    )
+    ranks = QuantileTransformer(n_quantiles=n_quantiles, subsample=None)
+    return make_pipeline(ranks, StandardScaler())
 
 
 def _scaled(objects: Objects, scalers: Mapping[str | None, Any]) -> Objects:
     """Return objects whose features are on the scale of the training objects."""
     scaled = {block: each.transform(objects.features[block]) for block, each in scalers.items()}
     return replace(objects, features=objects.features | scaled)
-
-
-def _sorted(blocks: Iterable[str | None]) -> list[str]:
-    return sorted(map(str, blocks))
 
 
 def specified(kernels: Any, blocks: list[str | None], owner: str) -> Kernels:
@@ -417,11 +392,6 @@ def _normalized(kernels: Kernels, steps: Any, owner: str) -> Kernels:
             for m in kernels.members
         )
     )
-
-
-def _mapping(tables: Tables) -> Any:
-    """Tables as a specification of kernels takes them: without a dict if there are no blocks."""
-    return tables.get(None, tables)
 
 
 def in_blocks(X: Any, owner: str) -> Tables | None:

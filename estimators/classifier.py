@@ -1,5 +1,6 @@
 """Classifier on several kernels."""
 
+from dataclasses import dataclass
 from typing import Any, ClassVar, override
 
 import numpy as np
@@ -7,23 +8,21 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
 from ..models import MultinomialProbit
-from .predictor import AUTO, KernelPredictor
+from .predictor import KernelPredictor
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class KernelProbitClassifier(ClassifierMixin, KernelPredictor):
     """Classifier on a weighted combination of kernels: `MultinomialProbit` in scikit-learn.
 
     Parameters
     ----------
     kernels : Kernels, dict or "precomputed", optional
-        Kernels of each block of features. See `KernelBlocks`, which describes `X`, `blocks`,
-        `normalize` and `standardize` too. Default: ``kz.gaussian("median")`` or
-        ``kz.kernels.inverse_multiquadric("median")``, whichever ``kz.select`` finds to predict
-        better; the first where ``kz.select`` chooses nothing.
-    blocks : dict, optional
-        Columns of each block, where `X` is one array or frame.
-    normalize : {"trace", "unit"} or None, default="trace"
-        Normalisation of the kernels that have none of their own.
+        Kernels of each block of features. See `KernelBlocks`, which describes `X` too. Default:
+        ``kz.gaussian("median")`` or ``kz.kernels.inverse_multiquadric("median")``, whichever
+        ``kz.select`` finds to predict better; the first where ``kz.select`` chooses nothing.
+    blocks, normalize
+        As in `KernelBlocks`.
     standardize : {"auto", "scale", "rank"} or bool, default="auto"
         Bring each feature to mean 0 and standard deviation 1 over the training objects, as it is
         or, with "rank", by its ranks. "auto": ranks, for all blocks, if the features of one have
@@ -62,13 +61,8 @@ class KernelProbitClassifier(ClassifierMixin, KernelPredictor):
     selection_ : DataArray (weights, scale, obs) or None
         Held-out log scores of what was chosen for "auto"; see ``kz.select``. None where nothing
         was. With the dimension "features" first, where kernels or ranks were tried too.
-    kernel_names_ : ndarray (kernel,)
-    standardize_ : str or bool
-        How the features were standardised, for "auto" what was chosen.
-    n_features_in_ : int
-        Number of features of all blocks; of training objects, for precomputed kernels.
-    feature_names_in_ : ndarray
-        Names of the features of one frame without block names.
+    kernel_names_, standardize_, n_features_in_, feature_names_in_
+        As in `KernelBlocks`; for precomputed kernels, `n_features_in_` counts training objects.
     classes_ : ndarray (class,)
         Sorted.
 
@@ -90,38 +84,9 @@ class KernelProbitClassifier(ClassifierMixin, KernelPredictor):
     _of_model = ("combination", "tau", "upsilon")
     _without_choice: ClassVar[dict[str, Any]] = {"upsilon": 1.0, "combination": "mean"}
 
-    def __init__(
-        self,
-        kernels: Any = None,
-        *,
-        blocks: Any = None,
-        normalize: Any = "trace",
-        standardize: bool | str = AUTO,
-        combination: Any = "auto",
-        tau: float = 1.0,
-        upsilon: float | str = "auto",
-        engine: Any = "vb",
-        draws: int = 1000,
-        tune: int = 1000,
-        chains: int = 4,
-        cores: int | None = None,
-        random_state: Any = None,
-        fit_options: Any = None,
-    ):
-        self.kernels = kernels
-        self.blocks = blocks
-        self.normalize = normalize
-        self.standardize = standardize
-        self.combination = combination
-        self.tau = tau
-        self.upsilon = upsilon
-        self.engine = engine
-        self.draws = draws
-        self.tune = tune
-        self.chains = chains
-        self.cores = cores
-        self.random_state = random_state
-        self.fit_options = fit_options
+    combination: Any = "auto"
+    tau: float = 1.0
+    upsilon: float | str = "auto"
 
     @override
     def _response(self, y: np.ndarray) -> np.ndarray:
@@ -130,23 +95,12 @@ class KernelProbitClassifier(ClassifierMixin, KernelPredictor):
         return y
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Class probabilities, averaged over the posterior.
-
-        Parameters
-        ----------
-        X : as in `fit`
-
-        Returns
-        -------
-        ndarray (obs, class)
-            Columns in the order of `classes_`.
-        """
+        """Class probabilities (obs, class) over the posterior, with classes as in `classes_`."""
         return self._predictions(X)["probability"].to_numpy()
 
     def predict(self, X: Any) -> np.ndarray:
         """Most probable class of each object, ndarray (obs,)."""
-        codes = self.predict_proba(X).argmax(axis=1)
-        return self.classes_[codes]
+        return self.classes_[self.predict_proba(X).argmax(axis=1)]
 
     @override
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:

@@ -1,6 +1,6 @@
 """Completion of kernels with missing rows, as a transformer of scikit-learn."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Self, override
 
 import numpy as np
@@ -27,11 +27,12 @@ from ..validation import (
     check_unmasked,
     integer_seed,
 )
-from .blocks import in_blocks
+from .blocks import Tables, in_blocks
 
 OWNER = "KernelCompleter"
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class KernelCompleter(
     TransformerMixin,
     BaseEstimator,
@@ -46,12 +47,10 @@ class KernelCompleter(
     Parameters
     ----------
     method : {"mutual", "mean", "zero"}, default="mutual"
-        "mutual" completes all kernels together by `MutualKernelCompletion`. By the others, a
-        missing object is the mean of the training objects that the kernel has, or the origin of
-        feature space, without uncertainty.
+        "mutual" completes all kernels together by `MutualKernelCompletion`; the others, without
+        uncertainty, are those of `impute_kernels`, with means of training objects.
     engine : {"gibbs", "exact", "em"}, default="gibbs"
-        Engine of "mutual". "gibbs" and "exact" draw, and give the uncertainty; "exact" needs nested
-        masks. "em" is fast and gives a point.
+        Engine of "mutual", as in `complete_kernels`; "em" is fast, without uncertainty.
     draws : int, default=20
         Draws of the completed kernels.
     normalize : "trace" or None, default="trace"
@@ -112,44 +111,25 @@ class KernelCompleter(
     >>> kz.predict(model, result, completer.completions(kernels[9:, :9]))
     """
 
-    def __init__(
-        self,
-        *,
-        method: Literal["mutual", "mean", "zero"] = "mutual",
-        engine: Literal["gibbs", "exact", "em"] = "gibbs",
-        draws: int = 20,
-        normalize: Any = "trace",
-        lam: float = 0.1,
-        excess: float = 2.0,
-        jitter: float = 0.0,
-        random_state: int | None = None,
-        progressbar: bool = False,
-    ):
-        self.method = method
-        self.engine = engine
-        self.draws = draws
-        self.normalize = normalize
-        self.lam = lam
-        self.excess = excess
-        self.jitter = jitter
-        self.random_state = random_state
-        self.progressbar = progressbar
+    method: Literal["mutual", "mean", "zero"] = "mutual"
+    engine: Literal["gibbs", "exact", "em"] = "gibbs"
+    draws: int = 20
+    normalize: Any = "trace"
+    lam: float = 0.1
+    excess: float = 2.0
+    jitter: float = 0.0
+    random_state: int | None = None
+    progressbar: bool = False
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Complete the kernels of the training objects.
-
-        Parameters
-        ----------
-        X : array (obs, obs, kernel), DataArray, or dict of frames
-        y : ignored
-        """
+        """Complete the kernels of the training objects; `y` is ignored."""
         tables = self._tables(X, reset=True)
         # Without gaps no model checks them, but new objects may have gaps.
         check_positive(self.lam, "lam", OWNER)
         check_jitter(self.jitter, OWNER)
-        if self.normalize is not None:
-            check_name(self.normalize, ["trace"], "normalize", OWNER)
         steps = () if self.normalize is None else (self.normalize,)
+        for step in steps:
+            check_name(step, ["trace"], "normalize", OWNER)
         self._seed = integer_seed(self.random_state, "random_state", OWNER)
         n = len(next(iter(tables.values())))
         self._nu = n - 1 + check_positive(self.excess, "excess", OWNER)
@@ -172,7 +152,8 @@ class KernelCompleter(
         self.kernel_names_ = completion.mean["kernel"].to_numpy().astype(object)
         self.n_features_in_ = n
         of_kernels = zip(completion.mean.values, completion.visible.T, strict=True)
-        self._units = np.array([np.diagonal(kernel)[seen].mean() for kernel, seen in of_kernels])
+        units = np.array([np.diagonal(kernel)[seen].mean() for kernel, seen in of_kernels])
+        self._weights = self._nu / units
         return self
 
     @override
@@ -198,27 +179,26 @@ class KernelCompleter(
     def completions(self, X: Any) -> CompletedRows:
         """Complete the rows of new objects, with the draws, for ``kz.predict``.
 
+        Each draw of the training objects' kernels gives one draw of the new rows, which does not
+        depend on which other objects are given.
+
         Parameters
         ----------
         X
             As in `transform`.
-
-        Notes
-        -----
-        Each draw of the training objects' kernels gives one draw of the new rows. All new objects
-        use the same random numbers, so that their draws do not depend on which others are given.
         """
         check_is_fitted(self)
-        stack, seen = self._aligned(self._tables(X, reset=False)), self.completion_.visible
+        trained, seen = self.completion_, self.completion_.visible
+        # In the order of the training kernels and objects.
+        stack = labelled(self._tables(X, reset=False), trained.mean, OWNER, "X").astype(float)
         rows = _with_whole_gaps(stack, seen)
-        trained = self.completion_
         if self.method != "mutual":
             zero = self.method == "zero"
             mean = imputed_rows(rows, trained.mean.to_numpy(), seen, zero=zero)
             draws = [mean]
         else:
-            weights = np.full(len(self._units), self._nu) / self._units
-            each = [NewRows(K, seen, self.lam * self._nu, weights) for K in trained.draws]
+            strength = self.lam * self._nu
+            each = [NewRows(K, seen, strength, self._weights) for K in trained.draws]
             mean = np.mean([one.mean(rows) for one in each], axis=0)
             draws = [mean]
             if self.engine != "em":
@@ -235,11 +215,10 @@ class KernelCompleter(
         check_is_fitted(self)
         return self.kernel_names_
 
-    def _tables(self, X: Any, *, reset: bool) -> dict[str, Any]:
+    def _tables(self, X: Any, *, reset: bool) -> Tables:
         """Matrix of each kernel, by name; scikit-learn checks arrays."""
-        tables = in_blocks(X, OWNER)
-        if tables is not None:
-            return {str(name): table for name, table in tables.items()}
+        if (tables := in_blocks(X, OWNER)) is not None:
+            return tables
         X = as_frame(X)
         for check in (check_one_table, check_unmasked, check_undated):
             check(X, "X", OWNER)
@@ -249,10 +228,6 @@ class KernelCompleter(
             return {"K0": X}
         deep = array[:, :, None] if array.ndim == 2 else array
         return {f"K{k}": deep[:, :, k] for k in range(deep.shape[2])}
-
-    def _aligned(self, tables: dict[str, Any]) -> DataArray:
-        """Stack of rows with NaN, with kernels and columns in the order of the training kernels."""
-        return labelled(tables, self.completion_.mean, OWNER, "X").astype(float)
 
     def _normalized(self, rows: NDArray, kernels: NDArray) -> NDArray:
         steps, pairs = self.completion_.steps, zip(rows, kernels, strict=True)

@@ -1,9 +1,9 @@
 """What classifiers and regressors share: kernels, model, engine and result."""
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import pandas as pd
@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, v
 from xarray import DataArray, Dataset, DataTree, concat
 
 from ..inference import ApproximationWarning, fit, predict, select
-from ..inference.engine.convergence import is_unreliable, predictions_alone
+from ..inference.engine.convergence import is_unreliable, k_hat_of, predictions_alone
 from ..inference.engine.provenance import check_fitted, check_result
 from ..inference.left_out import SCALES, why_no_selection
 from ..models.combinations.sums import FixedWeights
@@ -33,8 +33,7 @@ from .blocks import RANK, SCALE, FittedKernels, KernelReader, ids_of
 AUTO = "auto"
 
 
-@dataclass(frozen=True)
-class _Candidate:
+class _Candidate(NamedTuple):
     """Kernels, the arguments of a model on them, and the log scores if `select` chose any."""
 
     kernels: FittedKernels
@@ -48,16 +47,18 @@ class _Candidate:
         return float(self.log_scores.mean("obs").max())
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class KernelPredictor(KernelReader):
     """Estimator that declares a model on the kernels and infers it with an engine."""
 
-    engine: Any
-    draws: int
-    tune: int
-    chains: int
-    cores: int | None
-    random_state: Any
-    fit_options: Any
+    standardize: bool | str = AUTO
+    engine: Any = "vb"
+    draws: int = 1000
+    tune: int = 1000
+    chains: int = 4
+    cores: int | None = None
+    random_state: Any = None
+    fit_options: Any = None
     #: Parameters of the estimator that are arguments of the model.
     _of_model: ClassVar[tuple[str, ...]]
     #: What "auto" stands for where `select` does not apply: the scale, then the rule.
@@ -77,10 +78,6 @@ class KernelPredictor(KernelReader):
             Response. A Series is aligned by its index, where `X` has ids too. Regression takes
             tables (obs, output) of several outputs.
 
-        Returns
-        -------
-        self
-
         Raises
         ------
         ValueError
@@ -91,11 +88,7 @@ class KernelPredictor(KernelReader):
         KernelWarning
             As the model does. `weights_` warns of weights that cannot be read, not `fit`.
         """
-        responses = self._checked_responses(y)
-        kernels = self._fit_kernels(X, self.kernels, self._first_features)
-        response = self._in_order(responses, kernels)
-        chosen, log_scores = self._choose(X, kernels, response)
-        self._declare(chosen, response)
+        log_scores = self._declare(X, y)
         seed = self.random_state
         if isinstance(seed, np.random.RandomState):
             seed = int(seed.randint(np.iinfo(np.int32).max))
@@ -164,10 +157,6 @@ class KernelPredictor(KernelReader):
         **parameters
             Of the estimator that was fitted: those that it was given, or its ``get_params()``.
 
-        Returns
-        -------
-        Fitted estimator
-
         Raises
         ------
         ValueError
@@ -190,24 +179,7 @@ class KernelPredictor(KernelReader):
             y = (pd.Series if np.ndim(y) == 1 else pd.DataFrame)(np.asarray(y), index=ids)
         # Results of earlier versions do not name the choice, which is then made again.
         saved = result["selection"].attrs if "selection" in result.children else {}
-        responses = estimator._checked_responses(y)
-        kernels, features = estimator.kernels, estimator._first_features
-        if saved:
-            name, _, ranks = str(saved["features"]).partition(", ")
-            if kernels is None and name == "inverse_multiquadric":
-                kernels = inverse_multiquadric("median")
-            features = ranks if ranks and estimator.standardize == AUTO else features
-        fitted = estimator._fit_kernels(X, kernels, features, order)
-        response = estimator._in_order(responses, fitted)
-        if saved:
-            options = estimator._options
-            found = zip(cls._without_choice, (float(saved["scale"]), saved["weights"]), strict=True)
-            # Parameters that are given are those of this estimator: `check_fitted` compares them.
-            options |= {name: value for name, value in found if _is_auto(options[name])}
-            candidate = _Candidate(fitted, options, None)
-        else:
-            candidate, _ = estimator._choose(X, fitted, response, order)
-        estimator._declare(candidate, response)
+        estimator._declare(X, y, order, saved)
         try:
             check_fitted(estimator.model_, result, f"{cls.__name__}.from_result")
         except ValueError as error:
@@ -218,15 +190,40 @@ class KernelPredictor(KernelReader):
         estimator.result_ = result
         return estimator
 
+    def _declare(
+        self, X: Any, y: Any, order: pd.Index | None = None, saved: Mapping[Any, Any] | None = None
+    ) -> DataArray | None:
+        """Set `model_` and what describes its kernels; return the log scores of what was chosen.
+
+        `order` are the ids of the objects in the order that they get, by default that of `X`;
+        `saved` is the choice of a saved result, which is then not made again.
+        """
+        responses, kernels = self._checked_responses(y), self.kernels
+        features = SCALE if self.standardize == AUTO else self.standardize
+        if saved:
+            name, _, ranks = str(saved["features"]).partition(", ")
+            if kernels is None and name == "inverse_multiquadric":
+                kernels = inverse_multiquadric("median")
+            features = ranks if ranks and self.standardize == AUTO else features
+        fitted = self._fit_kernels(X, kernels, features, order)
+        response, log_scores = self._in_order(responses, fitted), None
+        if saved:
+            options = self._options
+            scale, rule = self._without_choice
+            found = {scale: float(saved["scale"]), rule: saved["weights"]}
+            # Parameters that are given are those of this estimator: `check_fitted` compares them.
+            options |= {name: found[name] for name in found if _is_auto(options[name])}
+            chosen = _Candidate(fitted, options, None)
+        else:
+            chosen, log_scores = self._choose(X, fitted, response, order)
+        self._keep(chosen.kernels)
+        self.model_ = type(self)._model(chosen.kernels.stack, response, **chosen.options)
+        return log_scores
+
     @property
     def _options(self) -> dict[str, Any]:
         """Arguments of the model as the estimator has them, "auto" among them."""
         return {name: getattr(self, name) for name in self._of_model}
-
-    @property
-    def _first_features(self) -> bool | str:
-        """How features are standardised before ranks are tried."""
-        return SCALE if self.standardize == AUTO else self.standardize
 
     def _checked_responses(self, y: Any) -> Any:
         """Responses after scikit-learn's checks, with the labels of rows and columns that y has.
@@ -253,13 +250,8 @@ class KernelPredictor(KernelReader):
             return pd.DataFrame(response, index=objects, columns=ordered.columns)
         return response
 
-    def _declare(self, chosen: _Candidate, response: Any) -> None:
-        """Set `model_` and what describes its kernels."""
-        self._keep(chosen.kernels)
-        self.model_ = type(self)._model(chosen.kernels.stack, response, **chosen.options)
-
     def _choose(
-        self, X: Any, first: FittedKernels, response: Any, order: pd.Index | None = None
+        self, X: Any, first: FittedKernels, response: Any, order: pd.Index | None
     ) -> tuple[_Candidate, DataArray | None]:
         """Choose what is left to us by the log scores of left-out objects, which are returned.
 
@@ -273,7 +265,7 @@ class KernelPredictor(KernelReader):
             return tried[name], None
         if kernels is None:
             other = inverse_multiquadric("median")
-            fitted = self._fit_kernels(X, other, self._first_features, order)
+            fitted = self._fit_kernels(X, other, first.standardize, order)
             tried["inverse_multiquadric"] = self._candidate(fitted, response)
             if tried["inverse_multiquadric"].best > tried[name].best:
                 name, kernels = "inverse_multiquadric", other
@@ -314,8 +306,7 @@ class KernelPredictor(KernelReader):
         """Check the response and bring it onto the scale of the model."""
 
     def _predictions(self, X: Any) -> Dataset:
-        """Predictions of ``kz.predict`` for new objects."""
-        kernels = self.kernel_stack(X)
+        kernels = self.kernel_stack(X)  # raises unless fitted
         return predict(self.model_, self.result_, kernels, progressbar=False)
 
     def _in_order_of(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any]:
@@ -374,10 +365,8 @@ def weights_of(model: Any, result: DataTree) -> Dataset:
         sd = mean * 0.0
     kept = ("engine", "converged", "pareto_k")
     attributes = {name: result.attrs[name] for name in kept if name in result.attrs}
-    if model.learned:
-        k_hat = float(attributes.get("pareto_k", np.nan))
-        if is_unreliable(k_hat):
-            attributes["unreliable"] = f"the Pareto k-hat of {attributes['engine']} is {k_hat:.3g}"
-        elif attributes.get("converged") == "no":
-            attributes["unreliable"] = f"{attributes['engine']} did not converge"
+    if model.learned and is_unreliable(k_hat := k_hat_of(result)):
+        attributes["unreliable"] = f"the Pareto k-hat of {attributes['engine']} is {k_hat:.3g}"
+    elif model.learned and attributes.get("converged") == "no":
+        attributes["unreliable"] = f"{attributes['engine']} did not converge"
     return Dataset({"mean": mean, "sd": sd}, attrs=attributes)

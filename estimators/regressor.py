@@ -1,5 +1,6 @@
 """Regression on several kernels."""
 
+from dataclasses import dataclass
 from typing import Any, ClassVar, override
 
 import numpy as np
@@ -10,9 +11,10 @@ from sklearn.utils import Tags
 from ..models import CompositeKernelRegression
 from ..models.kernels.labels import order_of
 from ..validation import check_flag
-from .predictor import AUTO, KernelPredictor
+from .predictor import KernelPredictor
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class CompositeKernelRegressor(RegressorMixin, KernelPredictor):
     """Regression on a weighted combination of kernels: `CompositeKernelRegression` in scikit-learn.
 
@@ -64,48 +66,14 @@ class CompositeKernelRegressor(RegressorMixin, KernelPredictor):
     _without_choice: ClassVar[dict[str, Any]] = {"varsigma": 1.0, "combination": "mean"}
     _checks_of_response: ClassVar[dict[str, Any]] = {"y_numeric": True, "multi_output": True}
 
-    def __init__(
-        self,
-        kernels: Any = None,
-        *,
-        blocks: Any = None,
-        normalize: Any = "trace",
-        standardize: bool | str = AUTO,
-        combination: Any = "auto",
-        bias: bool = True,
-        sigma: float = 1.0,
-        varsigma: float | str = "auto",
-        rho: float = 1.0,
-        varrho: float = 1.0,
-        collapsed: bool = False,
-        shared: str = "weights",
-        engine: Any = "vb",
-        draws: int = 1000,
-        tune: int = 1000,
-        chains: int = 4,
-        cores: int | None = None,
-        random_state: Any = None,
-        fit_options: Any = None,
-    ):
-        self.kernels = kernels
-        self.blocks = blocks
-        self.normalize = normalize
-        self.standardize = standardize
-        self.combination = combination
-        self.bias = bias
-        self.sigma = sigma
-        self.varsigma = varsigma
-        self.rho = rho
-        self.varrho = varrho
-        self.collapsed = collapsed
-        self.shared = shared
-        self.engine = engine
-        self.draws = draws
-        self.tune = tune
-        self.chains = chains
-        self.cores = cores
-        self.random_state = random_state
-        self.fit_options = fit_options
+    combination: Any = "auto"
+    bias: bool = True
+    sigma: float = 1.0
+    varsigma: float | str = "auto"
+    rho: float = 1.0
+    varrho: float = 1.0
+    collapsed: bool = False
+    shared: str = "weights"
 
     @override
     def _response(self, y: np.ndarray) -> np.ndarray:
@@ -143,8 +111,8 @@ class CompositeKernelRegressor(RegressorMixin, KernelPredictor):
         ----------
         X : as in `fit`
         y : array_like or Series (obs,), or a table (obs, output)
-            Goes by its index, where `X` has ids too, and by its columns, where those of `fit` had
-            names. The score is the mean of those of the outputs.
+            Aligned by its index, where `X` has ids too, and by its columns, where those of `fit`
+            had names. The score is the mean of those of the outputs.
         sample_weight : array_like or Series (obs,), optional
             A Series is aligned by its index too. Unlabelled ones raise where `y` is reordered.
         """

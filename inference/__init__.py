@@ -7,7 +7,7 @@ from .composite_kernel import CLASSIFICATION, REGRESSION
 from .diagnostics.calibrate import calibrate as calibrate
 from .diagnostics.compare import Comparison as Comparison
 from .diagnostics.compare import compare_engines as compare_engines
-from .diagnostics.contributions import inclusion as inclusion
+from .diagnostics.scores import inclusion as inclusion
 from .engine.chains import NUTS as NUTS
 from .engine.convergence import ApproximationWarning as ApproximationWarning
 from .engine.convergence import pareto_k as pareto_k
@@ -34,9 +34,9 @@ from .engine.recommend import recommend as recommend
 from .engine.result import ExactOutput as ExactOutput
 from .engine.result import PointOutput as PointOutput
 from .engine.result import VariationalOutput as VariationalOutput
-from .generic.approximations import ADVI as ADVI
-from .generic.approximations import Pathfinder as Pathfinder
-from .generic.smc import SMC as SMC
+from .generic import ADVI as ADVI
+from .generic import SMC as SMC
+from .generic import Pathfinder as Pathfinder
 from .kernel_completion import DIAGONAL_WISHART, MIXTURE, WISHART
 from .left_out import Selection as Selection
 from .left_out import select as select

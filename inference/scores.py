@@ -1,7 +1,6 @@
 """Scores: of predictions on held-out objects, and of completed kernels."""
 
-from .diagnostics.contributions import variance_explained
-from .diagnostics.scores import held_out
+from .diagnostics.scores import held_out, variance_explained
 from .left_out import loo_kfold
 from .mutual_completion.scores import correlation_distance, entry_coverage, svm_auc
 

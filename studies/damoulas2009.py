@@ -124,11 +124,8 @@ def cross_validated(
         model, result = fitted(KERNELS[kernel](fold.X_train), fold.y_train, seed, recipe)
         predictions = predict(model, result, KERNELS[kernel](fold.X_test, fold.X_train))
         errors.append(error(predictions["label"].to_numpy(), fold.y_test))
-    return {kernel: float(np.mean(errors)), _sd(kernel): float(np.std(errors, ddof=1))}
-
-
-def _sd(kernel: str) -> str:
-    return f"{kernel}: sd over folds"
+    sd = float(np.std(errors, ddof=1))
+    return {kernel: float(np.mean(errors)), f"{kernel}: sd over folds": sd}
 
 
 def digits(seed: int, size: int) -> Split:
@@ -225,7 +222,7 @@ def table_2() -> Study:
     for column, name in DATA.items():
         for kernel in KERNELS:
             settings = {"kernel": kernel, "folds": FOLDS, "recipe": RECIPE}
-            rows = kernel, _sd(kernel)
+            rows = kernel, f"{kernel}: sd over folds"
             tasks.append(Task(column, rows, cross_validated, settings, absence(name)))
     return described("damoulas2009-table2", tasks)
 

@@ -174,15 +174,11 @@ def optima(
         for row, weight in zip(_rows(start), weights, strict=True)
     }
     below = fitted.bounds[best] - fitted.bounds
-    return values | dict(zip(map(_bound, STARTS), below.tolist(), strict=True))
+    return values | {f"{s}: bound": gap for s, gap in zip(STARTS, below.tolist(), strict=True)}
 
 
 def _rows(start: str) -> tuple[str, ...]:
     return tuple(f"{start}: {kernel}" for kernel in KERNELS)
-
-
-def _bound(start: str) -> str:
-    return f"{start}: bound"
 
 
 def clusters(
@@ -239,7 +235,7 @@ def table_1() -> Study:
 
 def table_2() -> Study:
     """Table 2: the kernels' weights, from equal weights and from other starts."""
-    by_start = (row for start in STARTS for row in (*_rows(start), _bound(start)))
+    by_start = (row for start in STARTS for row in (*_rows(start), f"{start}: bound"))
     return _of_all_data("girolami2005-table2", (*_rows(HIGHEST), *by_start), optima, 100)
 
 

@@ -94,19 +94,13 @@ def problem(column: str, seed: int, ratio: float) -> Problem:
         X = table.to_numpy()[chosen]
         if column == "digits200":
             kernels[name] = X
+        elif name in data.similarities:
+            sizes = np.sqrt(np.diagonal(X))
+            kernels[name] = X / np.outer(sizes, sizes)
         else:
-            kernels[name] = _cosine(X) if name in data.similarities else _gaussian(X)
+            kernels[name] = gaussian()(StandardScaler().fit_transform(X)).to_numpy()[0]
     visible = nested_mask(rng, len(chosen), len(kernels), ratio)
     return Problem(as_stack(kernels), visible, y[chosen], tuple(kernels))
-
-
-def _gaussian(X: NDArray) -> NDArray:
-    return gaussian()(StandardScaler().fit_transform(X)).to_numpy()[0]
-
-
-def _cosine(scores: NDArray) -> NDArray:
-    sizes = np.sqrt(np.diagonal(scores))
-    return scores / np.outer(sizes, sizes)
 
 
 def _embryo(number: int, ratio: float) -> Problem:

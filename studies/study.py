@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from rich.table import Table
+from rich.table import Column, Table
 from scipy.stats import t as student
 from scipy.stats import ttest_rel
 
@@ -245,10 +245,9 @@ def _line(
             sd, len(values), float(np.nan_to_num(theirs)), study.published_splits
         )
     low, high = difference - reach, difference + reach
-    if task.skip and not values:
-        told = f"skipped: {task.skip}"
-    elif not values:
+    if not values:
         told = f"failed: {errors[0]}" if errors else "not run"
+        told = f"skipped: {task.skip}" if task.skip else told
     elif np.isnan(paper.mean):
         told = "not in the paper"
     else:
@@ -365,9 +364,8 @@ class Report:
     def __rich__(self) -> Table:
         study = self.study
         caption = f"{study.measure}; {self.repetitions()}. {RULE if study.published else ''}"
-        table = Table(title=study.title, caption=caption)
-        for name in HEADER:
-            table.add_column(name, overflow="fold")
+        columns = (Column(name, overflow="fold") for name in HEADER)
+        table = Table(*columns, title=study.title, caption=caption)
         for row in self.printed():
             table.add_row(*row)
         return table

@@ -32,7 +32,6 @@ RECIPE = RECIPES["zhang2004"]
 DATA: dict[str, dict[str, Any]] = {
     column: {"classes": None} | row for column, row in RECIPE["data"].items()
 }
-SMALL = DATA["wine"]
 CHAIN, BASELINES = RECIPE["chain"], RECIPE["baselines"]
 
 

@@ -25,11 +25,11 @@ DOCS = ROOT / "docs"
 with pytest.MonkeyPatch.context() as patch:
     patch.setattr(sys, "path", [str(DOCS / "extensions"), str(DOCS), *sys.path])
     import api
+    import cards
     import check
     import draw_references
     import markup
     import papers
-    import references
 
 HOWTO = sorted(DOCS.glob("howto/*.md"))
 NAMES = {name.qualified: name for name in api.public_names()}
@@ -281,7 +281,7 @@ def test_formulas_become_mathml():
 
 @pytest.mark.parametrize("card", VARIANTS, ids=lambda card: card.slug)
 def test_every_card_has_a_converged_reference_of_its_model(card):
-    with xr.open_datatree(references.REFERENCES / f"{card.slug}.nc") as reference:
+    with xr.open_datatree(cards.REFERENCES / f"{card.slug}.nc") as reference:
         model = card.example()
         assert reference.attrs["model"] == type(model).__name__
         assert reference.attrs["variant"] == getattr(model, "variant", "")
@@ -302,19 +302,19 @@ def test_every_card_has_a_converged_reference_of_its_model(card):
 def test_a_reference_is_drawn_from_its_card():
     (card,) = (card for card in VARIANTS if card.slug == "wishart")
     drawn = draw_references.draw(card, draws=1_000)["summary"]
-    with xr.open_datatree(references.REFERENCES / "wishart.nc") as reference:
+    with xr.open_datatree(cards.REFERENCES / "wishart.nc") as reference:
         for name, there in reference["summary"].data_vars.items():
             here = drawn[name]
             error = np.hypot(here.sel(statistic="MCSE"), there.sel(statistic="MCSE"))
             assert_z((here - there).sel(statistic="mean") / error)
-    text = references.section("wishart")
+    text = cards.reference("wishart")
     assert "| `trace_K22` |" in text
     assert "Source: {download}`wishart.nc" in text
 
 
 def test_a_card_without_a_reference_says_how_to_draw_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(references, "REFERENCES", tmp_path)
-    assert "python docs/draw_references.py wishart" in references.section("wishart")
+    monkeypatch.setattr(cards, "REFERENCES", tmp_path)
+    assert "python docs/draw_references.py wishart" in cards.reference("wishart")
 
 
 def test_every_study_belongs_to_a_paper():

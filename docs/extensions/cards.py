@@ -1,15 +1,19 @@
 """Zoo cards: one per variant of a model, written from its declaration.
 
-The variants are those on which the certificates prove the engines; their page is written, too.
+The variants are those on which the certificates prove the engines; their page is written, too. The
+reference posteriors are from the files that ``docs/draw_references.py`` writes.
 """
 
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
+import xarray as xr
+from arviz_base import xarray_var_iter
+from arviz_base.labels import BaseLabeller
 from markup import escaped, sections
-from references import section
 
 import kernelzoo as kz
 from benchmarks.record import markdown_table
@@ -20,6 +24,13 @@ from certificates.variants import VARIANTS, Variant
 from kernelzoo.models import Declaration
 
 CERTIFICATES = Path(__file__).resolve().parents[1] / "certificates"
+REFERENCES = Path(__file__).resolve().parents[1] / "references"
+#: Rows of a table; the file has all.
+ROWS = 16
+NOTE = (
+    "Not drawn in this build: run `python docs/draw_references.py {slug}`, which writes "
+    "`references/{slug}.nc`."
+)
 
 
 def rst(text: str) -> str:
@@ -63,7 +74,7 @@ def _page(card: Variant, model: Declaration, engines: pd.DataFrame) -> str:
         "What is checked, and [what the colours mean](../certificates.md#what-the-colours-mean):",
         evidence(card, read(CERTIFICATES), all_cells()),
         "## Reference posterior",
-        section(card.slug),
+        reference(card.slug),
     ]
     return "\n\n".join(filter(None, parts)) + "\n"
 
@@ -81,12 +92,39 @@ def _settings(engines: pd.DataFrame) -> Iterator[str]:
             )
 
 
+def reference(slug: str) -> str:
+    """Table and file of a card's reference posterior, in Markdown."""
+    path = REFERENCES / f"{slug}.nc"
+    if not path.exists():
+        return NOTE.format(slug=slug)
+    with xr.open_datatree(path) as tree:
+        attrs, summary = tree.attrs, tree["summary"].to_dataset().load()
+        kept = tree["posterior"].sizes["chain"] * tree["posterior"].sizes["draw"]
+    rows = [
+        (f"`{BaseLabeller().make_label_flat(name, chosen, at)}`", *map(_number, values))
+        for name, chosen, at, values in xarray_var_iter(summary, skip_dims={"statistic"})
+        if np.isfinite(values).all()  # entries that are known have no error and no size
+    ]
+    header = ("quantity", *map(str, summary["statistic"].values))
+    more = f"; {len(rows) - ROWS} more quantities are in the file" if len(rows) > ROWS else ""
+    chains = f"{attrs['chains']} chain" + ("s" if attrs["chains"] > 1 else "")
+    return (
+        f"{attrs['engine']}, {chains} of {attrs['draws']} draws, on the example above{more}.\n\n"
+        f"{markdown_table(header, rows[:ROWS])}\n\n"
+        f"Source: {{download}}`{slug}.nc <../references/{slug}.nc>`, {kept} of the "
+        "draws and these statistics; open it by `xarray.open_datatree`."
+    )
+
+
+def _number(value: float) -> str:
+    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
 INTRODUCTION = """\
 # Zoo cards
 
 One card per variant of a model, written from its declaration when the site is built: paper, data,
-variables with their
-distributions, the engines that apply, and their settings.
+variables with their distributions, the engines that apply, and their settings.
 """
 
 

@@ -12,8 +12,7 @@ INTRODUCTION = """\
 # Gallery
 
 Notebooks with the outputs that they had when they were last run. `make notebooks` runs them all,
-and fails where an
-assertion in them does.
+and fails where an assertion in them does.
 
 ::::{grid} 1 2 2 3
 :gutter: 3

@@ -2,7 +2,7 @@
 
 import json
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, fields
 from functools import cached_property, partial
@@ -10,14 +10,23 @@ from os import PathLike
 from typing import Any
 
 import arviz as az
+import cloudpickle
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 import xarray as xr
 from numpy.typing import NDArray
+from pymc.pytensorf import compile as compile_graph
+from pymc.pytensorf import reseed_rngs
+from pytensor.graph.basic import Constant
+from pytensor.graph.replace import graph_replace
+from pytensor.graph.traversal import ancestors
+from pytensor.scalar.basic import Cast
 from scipy import stats
 from scipy.optimize import brentq
 from xarray import DataTree
 
+from ...models.declaration import Declaration
 from ...validation import Count, Seed, argument_error, check_arguments, check_count, integer_seed
 from ..engine.engine import Engine, applicable, variables_drawn
 from ..engine.evaluation import arrays_in, compiling_with, python_mode
@@ -28,8 +37,10 @@ from ..engine.progress import quiet_sampler
 from ..engine.provenance import data_of, term_fingerprints, versions
 from ..engine.result import draws_to_tree, stamp, with_group
 from ..engine.tasks import records
-from .simulation import OWNER, FromPrior, Values, observation, set_observations
 
+type Values = dict[str, NDArray]
+
+OWNER = "calibrate"
 # Largest number of points at which an ECDF is compared.
 POINTS = 100
 # Standard normal numbers that stand for the law of the truth.
@@ -94,20 +105,17 @@ def power(band: Band, draws: int, *, bias: float = 0.0, scale: float = 1.0) -> f
 
 
 def detectable_bias(band: Band, draws: int, probability: float) -> float:
-    """Smallest bias in posterior standard deviations that `power` finds with a probability."""
-    return _root(lambda bias: power(band, draws, bias=bias) - probability, 0.0, 8.0)
+    """Smallest bias in posterior sds that `power` finds with a probability; infinite for none."""
+    if power(band, draws, bias=8.0) < probability:
+        return float("inf")
+    return brentq(lambda bias: power(band, draws, bias=bias) - probability, 0.0, 8.0, xtol=1e-3)
 
 
 def detectable_scale(band: Band, draws: int, probability: float) -> float:
-    """Largest `scale` below one that `power` finds with a probability; 0 where none is found."""
-    return _root(lambda scale: power(band, draws, scale=scale) - probability, 1.0, 0.01)
-
-
-def _root(excess: Callable[[float], float], none: float, most: float) -> float:
-    """Size of the error with no excess; infinite or 0 where the largest size has none."""
-    if excess(most) < 0:
-        return float("inf") if most > none else 0.0
-    return float(brentq(excess, none, most, xtol=1e-3))
+    """Largest `scale` below one that `power` finds with a probability; 0 for none."""
+    if power(band, draws, scale=0.01) < probability:
+        return 0.0
+    return brentq(lambda scale: power(band, draws, scale=scale) - probability, 1.0, 0.01, xtol=1e-3)
 
 
 #: Independent posterior draws among which a truth is ranked.
@@ -186,7 +194,7 @@ def calibrate(
     bands hold for all elements of all quantities together with a probability of 99 % (exact for an
     element, Bonferroni over elements). The stated power is of an error in one element whose
     posterior is normal. Failed fits have no ranks: those of the others are uniform only if failures
-    do not depend on the truth. At Ctrl-C the finished replicates are in `store`.
+    do not depend on the truth.
 
     Sources: Talts et al. (2018), arXiv:1804.06788, Theorem 1; Modrák et al. (2025), Bayesian
     Analysis 20, for the log likelihood; Säilynoja, Bürkner & Vehtari (2022), Statistics and
@@ -204,36 +212,30 @@ def calibrate(
     if engine.kind == "point":
         raise argument_error("engine", OWNER, "one whose result has draws", engine.name)
     seed = integer_seed(random_seed, "random_seed", OWNER)
-    if own := sorted({"log_likelihood"} & options.keys()):
-        raise argument_error("options", OWNER, "arguments of fit other than these", ", ".join(own))
+    if "log_likelihood" in options:
+        rule = "arguments of fit other than these"
+        raise argument_error("options", OWNER, rule, "log_likelihood")
     options = {"chains": 1, "cores": 1, "var_names": variables_drawn(model), **options}
     runs = Replicates(model, engine, seed, options)
     names = {f"{runs.recipe}-{number}": number for number in range(replicates)}
     # A model that cannot be simulated is refused at once.
     _ = runs.simulator
-    found = records(
-        runs,
-        names,
-        title=f"Calibration of {engine.name}",
-        store=store,
-        cores=cores or 1,
-        progressbar=progressbar,
-    )
+    title, cores = f"Calibration of {engine.name}", cores or 1
+    found = records(runs, names, title=title, store=store, cores=cores, progressbar=progressbar)
     with closing(found):
         by_number = {names[name]: record for name, record in found}
     tree = _tree(dict(sorted(by_number.items())), model)
-    verdict = f"{engine.name} on {type(model).__name__}: {tree.attrs['verdict']}"
     tree.attrs |= {
         "engine": engine.name,
         "settings": json.dumps(engine.settings_on(model), default=repr),
         "random_seed": seed,
         "versions": json.dumps(versions()),
-        "verdict": verdict,
+        "verdict": f"{engine.name} on {type(model).__name__}: {tree.attrs['verdict']}",
     }
     if progressbar:
         # An output that is closed or has no reader must not cost the result.
         with suppress(OSError, ValueError):
-            print(verdict, flush=True)
+            print(tree.attrs["verdict"], flush=True)
     return tree
 
 
@@ -264,7 +266,7 @@ def _tree(replicated: Mapping[int, Record], model: pm.Model) -> DataTree:
     wrong = {name: number for name, number in outside.items() if number}
     bias, scale = (find(band, draws, POWER) for find in (detectable_bias, detectable_scale))
     tree = DataTree.from_dict({"prior_sbc": group})
-    tree.attrs |= {
+    tree.attrs = {
         "calibrated": int(not wrong),
         "leaves_bands": json.dumps(wrong),
         "bias": bias,
@@ -294,10 +296,7 @@ def _tree(replicated: Mapping[int, Record], model: pm.Model) -> DataTree:
 
 @dataclass(frozen=True)
 class Replicates:
-    """Task of one calibration: simulate the data of a replicate, fit them, and rank the truth.
-
-    `options` are arguments of `fit`.
-    """
+    """Task of one calibration: simulate the data of a replicate, fit them, and rank the truth."""
 
     model: pm.Model
     engine: Engine
@@ -321,7 +320,7 @@ class Replicates:
         return str(hash_of([numbers, *map(repr, engine), *run]))[:16]
 
     @cached_property
-    def simulator(self) -> FromPrior:
+    def simulator(self) -> "FromPrior":
         """Source of truths and data, compiled once per process."""
         return FromPrior(self.model)
 
@@ -346,9 +345,8 @@ class Replicates:
             if by:
                 raise RuntimeError(result.attrs["note"])
             observed = {str(rv.name): observation(model, rv) for rv in model.observed_RVs}
-            rng = np.random.default_rng(rank_seed)
             likelihood = partial(self._log_likelihood, data=observed)
-            found = ranks(model, result, truth, likelihood, rng)
+            found = ranks(model, result, truth, likelihood, np.random.default_rng(rank_seed))
         return {"converged": result.attrs["converged"], "ranks": found}
 
 
@@ -398,10 +396,10 @@ def ranks(
 
 
 def thinned(values: xr.DataArray, attributes: Mapping[Any, Any]) -> NDArray:
-    """Draws (draw, ...) of a quantity, evenly spaced in its chains.
+    """Draws (draw, ...) of a quantity, evenly spaced in its chains, at most `DRAWS`.
 
     Chains keep half as many as the least ESS of the elements: neighbours are then hardly
-    correlated. Draws that engines make without chains are kept as they are. At most `DRAWS` remain.
+    correlated.
     """
     stacked = values.stack(sample=("chain", "draw")).transpose("sample", ...).to_numpy()
     kept = len(stacked)
@@ -418,3 +416,97 @@ def _has_chains(attributes: Mapping[Any, Any]) -> bool:
 def _evenly(number: int, kept: int) -> NDArray:
     """Positions of evenly spaced draws."""
     return np.linspace(0, number - 1, min(kept, number)).round().astype(int)
+
+
+class FromPrior:
+    """Truths from the prior, and data given them; the model that is fitted is a copy."""
+
+    def __init__(self, model: pm.Model):
+        if not (observed := model.observed_RVs):
+            raise argument_error("model", OWNER, "one with observed variables", "none")
+        values = {_held(model, rv) for rv in observed}
+        used = ancestors([*model.free_RVs, *observed, *model.potentials, *model.deterministics])
+        if twice := sorted(str(v.name) for v in values.intersection(used)):
+            rule = "one whose observed values are used nowhere else, since simulations replace them"
+            got = f"a model with priors or terms that depend on {', '.join(twice)}"
+            raise argument_error("model", OWNER, rule, got)
+        if model.potentials:
+            rule = "without pm.Potential: parameters cannot be drawn from its density"
+            got = ", ".join(str(term.name) for term in model.potentials)
+            raise argument_error("model", OWNER, rule, got)
+        # A copy, so that the user's model keeps its data.
+        self.model = model = cloudpickle.loads(cloudpickle.dumps(model))
+        observed = model.observed_RVs
+        needed = {*ancestors(observed)}
+        seen = [
+            rv for rv in model.free_RVs if rv in needed or {*ancestors([rv])}.isdisjoint(observed)
+        ]
+        self._first = _compiled(model, [], [*seen, *observed])
+        unseen = [rv for rv in model.free_RVs if rv not in seen]
+        self._second = _compiled(model, [*seen, *observed], [*unseen, *model.deterministics])
+
+    def draw(self, seed: int) -> tuple[Values, Values]:
+        """Draw a truth and its data, which depend on the seed alone."""
+        first, second = map(int, np.random.SeedSequence(seed).generate_state(2))
+        values = self._first({}, first)
+        data = {str(rv.name): values[str(rv.name)] for rv in self.model.observed_RVs}
+        if isinstance(self.model, Declaration):
+            data = {name: self.model.as_data(name, value) for name, value in data.items()}
+        # Variables that depend on the data, such as missing blocks, follow from those fitted.
+        values |= data
+        values |= self._second(values, second)
+        return {name: values[name] for name in values if name not in data}, data
+
+
+def set_observations(model: pm.Model, data: Mapping[str, NDArray]) -> None:
+    """Give observed variables new values."""
+    for name, value in data.items():
+        rv = model[name]
+        held = _held(model, rv)
+        if held in model.data_vars:
+            pm.set_data({str(held.name): value}, model=model)
+            continue
+        new = pt.as_tensor_variable(np.asarray(value, dtype=rv.dtype), name=held.name)
+        del model.values_to_rvs[held]
+        model.rvs_to_values[rv], model.values_to_rvs[new] = new, rv
+        rv.tag.observations = new
+
+
+def observation(model: pm.Model, rv: Any) -> NDArray:
+    """Present value of an observed variable."""
+    held = _held(model, rv)
+    value = held.data if isinstance(held, Constant) else held.get_value()
+    return np.asarray(value, dtype=rv.dtype)
+
+
+def _held(model: pm.Model, rv: Any) -> Any:
+    """Find the data or the constant that holds the value of an observed variable."""
+    value = model.rvs_to_values[rv]
+    held = value
+    # PyMC casts whole numbers of pm.Data.
+    while held.owner and isinstance(getattr(held.owner.op, "scalar_op", None), Cast):
+        (held,) = held.owner.inputs
+    if held in model.data_vars or isinstance(value, Constant):
+        return held
+    required = "one whose observed values are arrays or pm.Data, which simulations can replace"
+    raise argument_error("model", OWNER, required, f"another term as the values of {rv.name}")
+
+
+def _compiled(
+    model: pm.Model, given: Sequence[Any], outputs: Sequence[Any]
+) -> Callable[[Mapping[str, NDArray], int], Values]:
+    """Make a function of values by name and a seed: draws of variables given those of others."""
+    inputs = [rv.type(name=rv.name) for rv in given]
+    replaced = graph_replace(list(outputs), dict(zip(given, inputs, strict=True)), strict=False)
+    with compiling_with(python_mode()):
+        function, updates = compile_graph(
+            inputs, replaced, random_seed=False, return_updates=True, on_unused_input="ignore"
+        )
+    names, generators = [str(rv.name) for rv in outputs], list(updates)
+
+    def draw(values: Mapping[str, NDArray], seed: int) -> Values:
+        reseed_rngs(generators, seed)
+        found = function(*(values[str(rv.name)] for rv in given))
+        return dict(zip(names, map(np.array, found), strict=True))
+
+    return draw

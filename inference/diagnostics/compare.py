@@ -91,10 +91,7 @@ class Comparison:
             f"{DAGGER} k-hat above {LARGEST_USABLE}: the draws are not a reliable approximation of "
             "the posterior. Do not read their means and intervals (including weights of kernels)."
         )
-        tables = (
-            self.engines.rename(index=marks).T,
-            self.variables.rename(index=marks, level="engine"),
-        )
+        tables = self.engines.rename(index=marks).T, self.variables.rename(marks, level="engine")
         engines, variables = (
             getattr(table, form)(float_format="{:.3g}".format) for table in tables
         )
@@ -136,9 +133,8 @@ def compare_engines(
         Model of results that do not name it, such as those of ``pm.sample``: their identified
         quantities and convergence are then judged as those of `fit`. Needed for held-out scores.
     kernels_new, labels_new : optional
-        Kernels between held-out and training objects, and the held-out labels. They add the
-        held-out scores of every engine's predictions (accuracy; with probabilities also log score
-        and Brier score). Models that contain the new objects need no kernels.
+        Kernels between held-out and training objects, and the held-out labels. They add the scores
+        of `scores.held_out`. Models that contain the new objects need no kernels.
 
     Returns
     -------
@@ -153,12 +149,8 @@ def compare_engines(
     Examples
     --------
     >>> kz.compare_engines({"VB": vb, "Gibbs": gibbs})
-    >>> kz.compare_engines(
-    ...     {"VB": vb, "Gibbs": gibbs},
-    ...     model=model,
-    ...     kernels_new=kernels(X_test, X_train),
-    ...     labels_new=y_test,
-    ... )
+    >>> new = {"kernels_new": kernels(X_test, X_train), "labels_new": y_test}
+    >>> kz.compare_engines({"VB": vb, "Gibbs": gibbs}, model=model, **new)
     """
     check_results(results, OWNER)
     _check_comparable(results)
@@ -261,14 +253,12 @@ def _moments(dataset: Dataset, tree: DataTree) -> Table:
 
 def _effective_draws(values: xr.DataArray, attributes: Mapping[Hashable, Any]) -> xr.DataArray:
     """Count independent draws or effective draws of chains; NaN for other draws."""
-    shape = xr.zeros_like(values.isel(chain=0, draw=0, drop=True), dtype=float)
     n_draws = _count_draws(values)
     independent = attributes.get("independent")
-    if independent == 1 and n_draws > 1:
-        return shape + n_draws
     if independent is None and attributes.get("kind", "mcmc") == "mcmc":
         return az.ess(values.to_dataset(name="x"), method="mean")["x"]
-    return shape + np.nan
+    number = n_draws if independent == 1 and n_draws > 1 else np.nan
+    return xr.full_like(values.isel(chain=0, draw=0, drop=True), number, dtype=float)
 
 
 def _count_draws(values: xr.DataArray | Dataset) -> int:
@@ -277,8 +267,7 @@ def _count_draws(values: xr.DataArray | Dataset) -> int:
 
 def _default_reference(results: Mapping[str, DataTree], moments: Mapping[str, Table]) -> str:
     for kind in ("exact", "mcmc"):
-        of_kind = [name for name in results if results[name].attrs.get("kind") == kind]
-        if of_kind:
+        if of_kind := [name for name, tree in results.items() if tree.attrs.get("kind") == kind]:
             return max(of_kind, key=lambda name: np.nan_to_num(_least_ess(moments[name])))
     return next(iter(results))
 
@@ -311,11 +300,9 @@ def _elements(moments: Table, reference: Table, engine: str) -> pd.DataFrame:
                 "ess": entry["ess"],
             }
         )
-        dims = entry["mean"].dims
-        columns: dict[str, Any] = {"variable": str(name), "engine": engine}
-        columns["element"] = elements_of(entry["mean"])
-        columns |= {str(key): v.transpose(*dims).values.ravel() for key, v in dataset.items()}
-        frames.append(pd.DataFrame(columns))
+        named = {"variable": str(name), "engine": engine, "element": elements_of(entry["mean"])}
+        ordered = dataset.transpose(*entry["mean"].dims)
+        frames.append(pd.DataFrame(named | {key: v.values.ravel() for key, v in ordered.items()}))
     return pd.concat(frames, ignore_index=True)
 
 
@@ -339,12 +326,11 @@ def _mean_wasserstein(dataset: Dataset, reference: Dataset, moments: Table, name
     moving = unit > 0
     if name not in dataset or name not in reference or not bool(moving.any()):
         return np.nan
-    n_draws = min(map(_count_draws, (dataset, reference)))
-    if n_draws == 1:
+    taken = min(WASSERSTEIN_DRAWS, *map(_count_draws, (dataset, reference)))
+    if taken == 1:
         return np.nan
     # Elements without spread would be divided by zero; with 0 they add nothing.
     ours, theirs = ((d[[name]] / unit.where(moving)).fillna(0.0) for d in (dataset, reference))
-    taken = min(WASSERSTEIN_DRAWS, n_draws)
     total = wasserstein(ours, theirs, joint=False, num_samples=taken, round_to="none")
     return float(total) / int(moving.sum())
 

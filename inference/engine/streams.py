@@ -19,7 +19,7 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 from numpy.typing import NDArray
-from xarray import Dataset
+from xarray import Dataset, DataTree
 
 from ...validation import argument_error
 from .evaluation import compile_at_point
@@ -162,6 +162,33 @@ def moments_dataset(model: pm.Model, moments: Mapping[str, Moments]) -> Dataset:
     used = {dim for dims, _ in variables.values() for dim in dims}
     coords = {dim: list(model.coords[dim]) for dim in used if model.coords.get(dim) is not None}
     return Dataset(variables, coords=coords)
+
+
+def kept_draws(result: DataTree, name: str) -> xr.DataArray | None:
+    """Draws of a variable in a result; None if there are fewer than two."""
+    draws = result["posterior"].to_dataset().get(name) if "posterior" in result.children else None
+    if draws is None or draws.sizes["chain"] * draws.sizes["draw"] < 2:
+        return None
+    return draws
+
+
+def kept_moments(
+    result: DataTree, name: str, owner: str
+) -> tuple[xr.DataArray, xr.DataArray | None]:
+    """Mean and standard deviation of a variable in a result with pooled moments, draws or a point.
+
+    The latter is None for a point.
+    """
+    groups = {group: tree.to_dataset() for group, tree in result.children.items()}
+    if f"{name}_mean" in (moments := groups.get("moments", Dataset())):
+        return moments[f"{name}_mean"], moments.get(f"{name}_sd")
+    if name in groups.get("posterior", ()):
+        draws, dims = groups["posterior"][name], ("chain", "draw")
+        several = kept_draws(result, name) is not None
+        return draws.mean(dims), draws.std(dims, ddof=1) if several else None
+    if name in groups.get("point", ()):
+        return groups["point"][name], None
+    raise argument_error("result", owner, f"a result with moments or draws of {name}", "neither")
 
 
 def check_store(path: str | PathLike[str], owner: str) -> Path:

@@ -21,13 +21,7 @@ from .diagonal import (
 )
 from .predict import completed_labels
 from .weights import OBJECTIVES, leave_one_out_rows
-from .wishart import (
-    completion_by_em,
-    completion_by_vb,
-    evidence_of_completion,
-    sample_completion,
-    without_mode,
-)
+from .wishart import completion_by_em, completion_by_vb, sample_completion, without_mode
 
 __all__ = ["DIAGONAL_WISHART", "MIXTURE", "OBJECTIVES", "WISHART", "leave_one_out_rows"]
 
@@ -59,7 +53,7 @@ WISHART = Paper(
     vb=Algorithm(completion_by_vb),
     em=Algorithm(completion_by_em, unless=without_mode),
     predict=completed_labels,
-    log_evidence=evidence_of_completion,
+    log_evidence=lambda model: model.parameters.log_evidence(),
 )
 
 MIXTURE = Paper(
@@ -69,7 +63,7 @@ MIXTURE = Paper(
     vb=Algorithm(completion_by_vb, unless=WishartKernelMixture.not_conjugate),
     em=Algorithm(completion_by_em, unless=without_mode),
     predict=completed_labels,
-    log_evidence=evidence_of_completion,
+    log_evidence=lambda model: model.parameters.log_evidence(),
 )
 
 DIAGONAL_WISHART = Paper(

@@ -2,8 +2,8 @@
 
 The classifiers follow scikit-learn: ``fit(K11, labels)``, then ``predict(K21)``, where K11 is the
 kernel among n1 training objects and K21 the kernel between n2 new objects (rows) and the training
-objects (columns). The input is tagged as pairwise, so that cross-validation splits rows and
-columns.
+objects (columns), aligned by ids if both have ids. The input is tagged as pairwise, so that
+cross-validation splits rows and columns.
 
 The classifiers do not need K22: a new object's similarity to itself adds the same number to its
 distances to all classes. K21 may have leading dimensions (chain, draw), which the outputs keep.
@@ -28,9 +28,8 @@ from ...validation import (
     argument_error,
     check_finite,
     check_labels,
+    check_real,
     check_square_symmetric,
-    check_undated,
-    check_unmasked,
 )
 
 
@@ -38,16 +37,11 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):
     """Input validation and labels; a subclass learns from a kernel and scores the classes."""
 
     def fit(self, K11: ArrayLike, labels: ArrayLike) -> Self:
-        """Learn from a symmetric kernel (n1, n1) and labels (n1,) of at least two classes.
-
-        A Series of labels is aligned by ids if K11 has ids, too.
-        """
+        """Learn from a symmetric kernel (n1, n1) and labels (n1,), aligned by ids if both have."""
         owner = type(self).__name__
         K11, self._ids = labelled_gram(K11, "K11", owner)
         labels = aligned(labels, self._ids, "labels", owner)
-        check_unmasked(K11, "K11", owner)
-        check_undated(K11, "K11", owner)
-        K11 = np.asarray(K11, dtype=float)
+        K11 = check_real(K11, "K11", owner)
         if K11.ndim == 2:
             check_finite(K11, "K11", owner)
         check_square_symmetric(K11, "K11", owner)
@@ -57,26 +51,18 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def decision_function(self, K21: ArrayLike) -> NDArray:
-        """Score (..., n2, C) of every class; the nearest class has the largest score.
-
-        Columns of a DataFrame (n2, n1) are aligned by the ids of K11.
-        """
+        """Score (..., n2, C) of every class: the nearest class has the largest."""
         check_is_fitted(self)
         owner = type(self).__name__
         K21 = as_frame(K21)
         if isinstance(K21, pd.DataFrame):
-            requirement = "of the training objects"
-            order = order_of(K21.columns, self._ids, "K21", owner, requirement)
+            order = order_of(K21.columns, self._ids, "K21", owner, "of the training objects")
             K21 = K21 if order is None else K21.iloc[:, order]
-        check_unmasked(K21, "K21", owner)
-        check_undated(K21, "K21", owner)
-        K21 = np.asarray(K21, dtype=float)
-        n1 = self.n_features_in_
+        K21, n1 = check_real(K21, "K21", owner), self.n_features_in_
         if K21.ndim < 2 or K21.shape[-1] != n1:
             hint = "; it looks transposed" if K21.ndim > 1 and K21.shape[-2] == n1 else ""
-            raise argument_error(
-                "K21", owner, f"of shape (..., n2, {n1})", f"shape {K21.shape}{hint}"
-            )
+            got = f"shape {K21.shape}{hint}"
+            raise argument_error("K21", owner, f"of shape (..., n2, {n1})", got)
         check_finite(K21, "K21", owner)
         return self._score(K21)
 

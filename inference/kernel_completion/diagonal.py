@@ -34,7 +34,6 @@ eta is relative to r / 2; the imputed blocks are affected only through lambda.
 """
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Self
 
 import numpy as np
@@ -57,79 +56,56 @@ NODES = 1025
 DEPTH = 42.0
 
 
-@dataclass(frozen=True)
-class LogLambda:
-    """Posterior of x = log lambda, by the module's formula without constants."""
+def powers(model: DiagonalWishartCompletion) -> tuple[float, float]:
+    """Exponents of lambda, with the Jacobian, and of each lambda + w_j/2: shapes of q's factors."""
+    return model.n_train * model.eta + model.zeta, model.eta + model.r / 2
 
-    model: DiagonalWishartCompletion
+
+class LogLambda:
+    """Posterior of x = log lambda, by the module's formula without constants.
+
+    `nodes` are points and probabilities for expectations of smooth functions, by a trapezoid rule
+    that is evenly spaced in asinh, because one tail may be hundreds of times as long as the other.
+    Its error is only that of the neglected tails, because the density and all its derivatives
+    vanish at both `ends`. `log_integral` is that of the unnormalised density.
+    """
+
+    def __init__(self, model: DiagonalWishartCompletion):
+        self.model = model
+        (power, each), tau = powers(model), model.tau
+        # The derivative lies between power - lam (tau + each sum_j 2/w_j) and power - lam tau.
+        low = np.log(power / (tau + each * np.sum(2 / model.w)))
+        high = np.log(power / tau)
+        self.mode = float(brentq(lambda x: self._at(x)[1], low - 1e-6, high + 1e-6))
+        self.top = self._at(self.mode)[0]
+        left, right = self._reach(-1.0), self._reach(1.0)
+        self.ends = self.mode - left, self.mode + right
+        width = min(left, right) / 4
+        between = -np.arcsinh(left / width), np.arcsinh(right / width)
+        u, step = np.linspace(*between, NODES, retstep=True)
+        x = self.mode + width * np.sinh(u)
+        mass = width * np.cosh(u) * step * np.exp(self.log_density(x)[0] - self.top)
+        self.nodes = x, mass / mass.sum()
+        self.log_integral = self.top + float(np.log(mass.sum()))
 
     def log_density(self, x: Array) -> tuple[Array, Array]:
         """Unnormalised log density and its derivative at points x (n,)."""
-        power, each = self._powers
+        power, each = powers(self.model)
         tau, lam = self.model.tau, np.exp(x)
         shifted = lam[:, None] + self.model.w / 2
         value = power * x - tau * lam - each * np.log(shifted).sum(axis=1)
         return value, power - tau * lam - each * (lam[:, None] / shifted).sum(axis=1)
 
-    @property
-    def _powers(self) -> tuple[float, float]:
-        """Exponents of lambda, with the Jacobian, and of each lambda + w_j/2."""
-        model = self.model
-        return model.n_train * model.eta + model.zeta, model.eta + model.r / 2
-
-    @cached_property
-    def mode(self) -> float:
-        """Zero of the decreasing derivative."""
-        (power, each), tau = self._powers, self.model.tau
-        # The derivative lies between power - lam (tau + each sum_j 2/w_j) and power - lam tau.
-        low = np.log(power / (tau + each * np.sum(2 / self.model.w)))
-        return float(brentq(lambda x: self._at(x)[1], low - 1e-6, np.log(power / tau) + 1e-6))
-
-    @cached_property
-    def top(self) -> float:
-        """Log density at the mode."""
-        return self._at(self.mode)[0]
-
-    @cached_property
-    def ends(self) -> tuple[float, float]:
-        """Points below and above the mode where the log density is `DEPTH` or more below `top`."""
-        distances = []
-        for direction in (-1.0, 1.0):
-            far = 1e-3
-            while self.top - self._at(self.mode + direction * far)[0] < DEPTH:
-                far *= 1.25
-            distances.append(far)
-        return self.mode - distances[0], self.mode + distances[1]
-
     def _at(self, x: float) -> tuple[float, float]:
         value, slope = self.log_density(np.array([x]))
         return float(value[0]), float(slope[0])
 
-    @cached_property
-    def _masses(self) -> tuple[Array, Array]:
-        """Points of a trapezoid rule, and their masses relative to the density's maximum.
-
-        Evenly spaced in asinh, because one tail may be hundreds of times as long as the other. The
-        error is only that of the neglected tails, because the density and all its derivatives
-        vanish at both ends.
-        """
-        left, right = self.mode - self.ends[0], self.ends[1] - self.mode
-        width = min(left, right) / 4
-        between = -np.arcsinh(left / width), np.arcsinh(right / width)
-        u, step = np.linspace(*between, NODES, retstep=True)
-        x = self.mode + width * np.sinh(u)
-        return x, width * np.cosh(u) * step * np.exp(self.log_density(x)[0] - self.top)
-
-    @property
-    def nodes(self) -> tuple[Array, Array]:
-        """Points and probabilities for expectations of smooth functions."""
-        x, mass = self._masses
-        return x, mass / mass.sum()
-
-    @property
-    def log_integral(self) -> float:
-        """Log of the integral of the unnormalised density."""
-        return self.top + float(np.log(self._masses[1].sum()))
+    def _reach(self, direction: float) -> float:
+        """Distance from the mode at which the log density is `DEPTH` or more below `top`."""
+        far = 1e-3
+        while self.top - self._at(self.mode + direction * far)[0] < DEPTH:
+            far *= 1.25
+        return far
 
     def pdf(self, x: float) -> float:
         """Density at a point relative to the mode, over the density's maximum."""
@@ -243,23 +219,13 @@ class _Approximation:
         return cls(model, model.tau + (model.eta + model.r / 2) * np.sum(1 / rates), rates)
 
     @property
-    def lam_shape(self) -> float:
-        """Shape of q(lambda)."""
-        return self.model.n_train * self.model.eta + self.model.zeta
-
-    @property
-    def shape(self) -> float:
-        """Shape of q(1/delta_j), j <= n1."""
-        return self.model.eta + self.model.r / 2
-
-    @property
     def lam_mean(self) -> float:
         """E lambda."""
-        return self.lam_shape / self.lam_rate
+        return powers(self.model)[0] / self.lam_rate
 
     def bound(self) -> float:
         """E log p - E log q at the factors' optimal shapes. O(n1)."""
-        model, n1, a, c = self.model, self.model.n_train, self.lam_shape, self.shape
+        model, n1, (a, c) = self.model, self.model.n_train, powers(self.model)
         lam = (
             model.zeta * np.log(model.tau)
             - gammaln(model.zeta)
@@ -275,16 +241,18 @@ class _Approximation:
 
     def moments(self) -> dict[str, Moments]:
         """Means and standard deviations of K21 and K22 under q, where they exist. O(n^3)."""
-        square = self.lam_shape * (self.lam_shape + 1) / self.lam_rate**2
+        shape, _ = powers(self.model)
+        square = shape * (shape + 1) / self.lam_rate**2
         return moments_of_K(self.model, self.lam_mean, square)
 
     def parameters(self) -> xr.Dataset:
         """Parameters of q(lambda) and of the training objects' q(1/delta)."""
+        of_lambda, of_delta = powers(self.model)
         return xr.Dataset(
             {
-                "lambda_shape": self.lam_shape,
+                "lambda_shape": of_lambda,
                 "lambda_rate": self.lam_rate,
-                "precision_shape": self.shape,
+                "precision_shape": of_delta,
                 "precision_rate": ("train", self.rates),
             },
             coords={"train": list(self.model.coords["train"])},
@@ -293,8 +261,9 @@ class _Approximation:
     def sample(self, draws: int, rng: np.random.Generator) -> tuple[dict[str, Array], Array]:
         """Independent draws of all variables, and log q. O(n^2) or O(n1 n2 + n2^3) a draw."""
         model, n1, n2 = self.model, self.model.n_train, self.model.n_test
-        lam = rng.standard_gamma(self.lam_shape, draws) / self.lam_rate
-        shapes = np.repeat([self.shape, model.eta], [n1, n2])
+        of_lambda, of_delta = powers(model)
+        lam = rng.standard_gamma(of_lambda, draws) / self.lam_rate
+        shapes = np.repeat([of_delta, model.eta], [n1, n2])
         rates = np.hstack(
             [np.broadcast_to(self.rates, (draws, n1)), np.repeat(lam[:, None], n2, axis=1)]
         )
@@ -307,7 +276,7 @@ class _Approximation:
         log_W21 = -0.5 * noise**2 - np.log(scale) - 0.5 * np.log(2 * np.pi)
         W22_1, log_W22_1 = _impute_W22_1(model, test, rng)
         log_q = (
-            _log_gamma_density(lam, self.lam_shape, self.lam_rate)
+            _log_gamma_density(lam, of_lambda, self.lam_rate)
             + log_delta.sum(axis=1)
             + log_W21.sum(axis=(1, 2))
             + log_W22_1

@@ -285,13 +285,11 @@ def _inverse(matrix: Array) -> Array:
     """Inverse (n, n) of a positive definite matrix."""
     factor, failed = lapack.dpotrf(matrix, lower=1, clean=1)
     if failed:
-        raise argument_error(
-            "theta",
-            _OWNER,
+        rule = (
             "of kernels whose weighted sums are positive definite; as_stack(theta, jitter=...) "
-            "adds to their diagonals",
-            "a sum that is not, up to rounding",
+            "adds to their diagonals"
         )
+        raise argument_error("theta", _OWNER, rule, "a sum that is not, up to rounding")
     inverse, _ = lapack.dpotri(factor, lower=1)
     lower = np.tril(inverse, -1)
     return lower + lower.T + np.diag(np.diagonal(inverse))

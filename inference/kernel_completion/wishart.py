@@ -134,15 +134,10 @@ def tails(given: CompletionParameters) -> dict[str, float | Array]:
     with df - n + 1 degrees of freedom; normal matrices of row covariance S have those of its root.
     """
     freedom = given.eta - given.n_test + 1
-    scale, root = freedom / 2, freedom
     return {
         "Sigma11": (given.r + freedom - given.n_train) / 2,
-        "Sigma22_1": scale,
-        "B": root,
-        "K21": root,
-        "K22_1": scale,
-        "K22": scale,
-        "trace_K22": scale,
+        **dict.fromkeys(("B", "K21"), freedom),
+        **dict.fromkeys(("Sigma22_1", "K22_1", "K22", "trace_K22"), freedom / 2),
     }
 
 
@@ -161,11 +156,6 @@ def inverse_wishart_moments(df: float, psi: Array) -> tuple[Array, Array | None,
     covariance = (2 * product + 2 * (df - n - 1) * squared) / divisor
     diagonal = np.diagonal(mean)
     return mean, variance, variance + covariance + mean**2 + np.outer(diagonal, diagonal)
-
-
-def evidence_of_completion(model: WishartCompletion | WishartKernelMixture) -> float:
-    """Log density of K11 with all else integrated out. O(n1^3)."""
-    return model.parameters.log_evidence()
 
 
 def completion_by_vb(
@@ -190,11 +180,6 @@ class _Approximation:
 
     constants: Constants
     shrinkage: float
-
-    @property
-    def S_factor(self) -> Array:
-        """Lower Cholesky factor of S."""
-        return np.sqrt(self.shrinkage) * self.constants.spectrum.theta22_1_factor
 
     def missed_information(self) -> float:
         """Kullback-Leibler divergence of q from the posterior; it does not depend on Theta22.1."""
@@ -249,7 +234,7 @@ class _Approximation:
         )
 
     def sample(self, draws: int, rng: np.random.Generator) -> tuple[dict[str, Array], Array]:
-        """Independent draws of all blocks, and log q. O(n^3) a draw."""
+        """Independent draws of all blocks, and log q. O(n^3) per draw."""
         rows = stacked((self._draw(rng) for _ in range(draws)), draws)
         log_q = rows.pop("log_q")
         return rows, log_q
@@ -259,7 +244,7 @@ class _Approximation:
         spectrum, _, total_factor, r, eta = self.constants
         n2, n1 = spectrum.coefficients.shape
         df, total_log_det = r + eta, log_det_of_factor(total_factor)
-        S_factor = self.S_factor
+        S_factor = np.sqrt(self.shrinkage) * spectrum.theta22_1_factor
         S_log_det = log_det_of_factor(S_factor)
         scale_factor = np.sqrt(df) * S_factor
         scale_log_det = S_log_det + n2 * np.log(df)

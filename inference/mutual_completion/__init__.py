@@ -11,6 +11,7 @@ from .exact import (
     evidence_of_mutual_kernel_completion,
     not_nested,
     sample_mutual_kernel_completion,
+    why_no_blocks,
 )
 from .predict import completed_kernels
 from .scores import ideal_kernel, kernel_alignment
@@ -18,19 +19,12 @@ from .scores import ideal_kernel, kernel_alignment
 __all__ = ["MUTUAL", "ideal_kernel", "kernel_alignment"]
 
 
-def why_no_blocks(model: MutualKernelCompletion) -> str | None:
-    """Why Gibbs does not apply, or None."""
-    return "it draws the missing blocks, which a collapsed model lacks" if model.collapsed else None
-
-
 def mutual_kernel_completion_steps(model: MutualKernelCompletion, run: Run) -> list[BlockedStep]:
     """Alternate between the missing blocks and the model matrix. A sweep costs O(K l^3).
 
     Overrelaxation gives 2 to 5 times as many effective draws per second (K = 6, half of all rows
-    missing, lambda = 0.1, nu = l + 1, l = 40 to 200), of missing entries and of correlations in M
-    of pairs that no kernel has observed together. Hamiltonian Monte Carlo on M with the completed
-    kernels integrated out gave a third at l = 40 and a tenth at l = 100: no fixed metric fits the
-    weakly identified directions of M, which rotate with M.
+    missing, lambda = 0.1, nu = l + 1, l = 40 to 200); Hamiltonian Monte Carlo on M with the
+    completed kernels integrated out gave a third at l = 40 and a tenth at l = 100.
     """
     steps: list[BlockedStep] = [MutualPosterior(model=model)]
     if len(model.free_RVs) > 1:

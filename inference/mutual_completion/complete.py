@@ -146,11 +146,10 @@ def complete_kernels(
     given = IncompleteKernels.of(kernels, visible, owner=OWNER)
     given.check_seen(OWNER)
     seen = np.zeros((len(given.objects), len(given.kernels)), dtype=bool)
-    stack = given.stacked([kernel.with_zeros() for kernel in given.kernels])
     for k, kernel in enumerate(given.kernels):
         seen[kernel.visible, k] = True
-    if method != "mutual" and not seen.all():
-        stack = given.stacked([METHODS[method](kernel) for kernel in given.kernels])
+    fill = METHODS.get(method, IncompleteKernel.with_zeros)
+    stack = given.stacked([fill(kernel) for kernel in given.kernels])
     if method != "mutual" or seen.all():
         return CompletedKernels(stack, stack.values[None], seen, None, steps)
     hidden = ~(seen.T[:, :, None] & seen.T[:, None, :])
@@ -158,9 +157,8 @@ def complete_kernels(
     holed = stack.where(~hidden).isel(kernel=columns, obs=rows, basis=rows)
     declared = MutualKernelCompletion(holed, **(model or {}))
     if declared.collapsed and engine != "em":
-        raise argument_error(
-            "model", OWNER, "not collapsed, unless the engine is 'em'", repr(model)
-        )
+        rule = "not collapsed, unless the engine is 'em'"
+        raise argument_error("model", OWNER, rule, repr(model))
     settings = {"random_seed": random_seed, "progressbar": progressbar, **options}
     mean, sd, drawn = ENGINES[engine](declared, draws, thin, settings)
     back, names = np.argsort(rows), np.argsort(columns)
@@ -199,7 +197,7 @@ def _by_gibbs(
     settings = {"chains": 2, "cores": 1, "tune": 500} | settings
     chains, names = settings["chains"], _incomplete(model)
     each = -(-draws // chains)
-    kept: dict[int, list[NDArray]] = {chain: [] for chain in range(chains)}
+    kept: list[list[NDArray]] = [[] for _ in range(chains)]
 
     def keep(chain: int, values: Mapping[str, NDArray]) -> None:
         whole = _whole(model)
@@ -208,7 +206,7 @@ def _by_gibbs(
         kept[chain].append(whole)
 
     keeping = each_draw(model, list(names), keep)
-    counts = dict.fromkeys(kept, 0)
+    counts = [0] * chains
 
     def callback(trace: Any, draw: Any) -> None:
         if not draw.tuning:
@@ -219,7 +217,7 @@ def _by_gibbs(
     result = fit(model, "gibbs", draws=each * thin, callback=callback, **settings)
     found = predict(model, result)
     # In turns by chain, so that the first draws are of all chains.
-    turns = [one for row in zip(*kept.values(), strict=False) for one in row][:draws]
+    turns = [one for row in zip(*kept, strict=False) for one in row][:draws]
     return found["kernel_mean"].to_numpy(), found["kernel_sd"].to_numpy(), np.stack(turns)
 
 

@@ -46,7 +46,6 @@ type Array = npt.NDArray[np.float64]
 
 #: The last steps, their changes of the gradient in the moving frame, and inverse curvatures.
 type History = deque[tuple[Array, Array, float]]
-type Report = Callable[[float, float], None]
 # Least share of the decrease predicted by the gradient that a step must achieve.
 SUFFICIENT = 1e-4
 # A quasi-Newton step that would be shortened by more than this is replaced by an EM step.
@@ -226,17 +225,13 @@ def fit_mutual_kernel_completion(
     problem = model.problem
     objective = MutualObjective.of(problem)
     with run.track(max_iterations, "EM") as bar:
-
-        def report(J: float, gradient: float) -> None:
-            bar.advance(objective=-J, gradient=gradient)
-
         first = objective.start(means=start == "mean")
         try:
-            found = minimize(objective, first, max_iterations, tolerance, memory, report)
+            found = minimize(objective, first, max_iterations, tolerance, memory, bar.advance)
         except LinAlgError:
             requirement = "larger (or the model's jitter), because M is numerically singular"
             raise argument_error("lam", owner, requirement, f"{problem.lam:g}") from None
-    values = _values(model, problem, objective, found)
+    values = _values(model, objective, found)
     if found.gradient <= tolerance:
         return PointOutput(values, [-found.objective], "yes")
     note = (
@@ -258,7 +253,7 @@ def minimize(
     max_iterations: int,
     tolerance: float,
     memory: int,
-    report: Report = lambda J, gradient: None,
+    report: Callable[..., None] = lambda **numbers: None,
 ) -> Minimum:
     """Minimise J from a positive definite start; an interrupt ends the search.
 
@@ -274,14 +269,16 @@ def minimize(
     values, lost = [now.objective], False
     with suppress(KeyboardInterrupt):
         while (gradient := unit * float(np.linalg.norm(now.residual))) > tolerance:
-            report(now.objective, gradient)
+            report(objective=-now.objective, gradient=gradient)
             if len(values) == max_iterations:
                 break
             step, new = _quasi_newton(objective, now, history, slack)
             if new is None:
                 history.clear()
                 step = now.residual
-                new = _em_step(objective, now)
+                with suppress(LinAlgError):
+                    new = objective.evaluate(cholesky_factor(now.target), now.target)
+                # None if rounding makes M singular.
                 if new is None or _rose(now, new, slack):
                     lost = True
                     break
@@ -307,13 +304,6 @@ def _direction(history: History, residual: Array) -> Array:
     for (step, change, inverse), share in zip(history, reversed(shares), strict=True):
         direction += (share - inverse * float(np.vdot(change, direction))) * step
     return direction
-
-
-def _em_step(objective: MutualObjective, now: Evaluation) -> Evaluation | None:
-    """Evaluate J after an EM step; None if rounding makes M singular."""
-    with suppress(LinAlgError):
-        return objective.evaluate(cholesky_factor(now.target), now.target)
-    return None
 
 
 def _rose(now: Evaluation, new: Evaluation, slack: float) -> bool:
@@ -352,13 +342,10 @@ def _moved(factor: Array, step: Array) -> Array:
 
 
 def _values(
-    model: MutualKernelCompletion,
-    problem: CompletionProblem,
-    objective: MutualObjective,
-    found: Minimum,
+    model: MutualKernelCompletion, objective: MutualObjective, found: Minimum
 ) -> dict[str, Array]:
     """Values of the model's variables by name, after the last E-step and its M-step."""
-    last = found.last
+    last, problem = found.last, model.problem
     M = last.factor @ last.factor.T
     factor, whole = (last.factor, M) if found.lost else (cholesky_factor(last.target), last.target)
     values = {"M": whole, "log_det_M": np.array(log_det_of_factor(factor))}

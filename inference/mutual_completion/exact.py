@@ -63,13 +63,16 @@ def nested_groups(problem: CompletionProblem) -> list[Positions] | None:
     return [np.flatnonzero(counts == count) for count in sorted(set(counts.tolist()))[::-1]]
 
 
+def why_no_blocks(model: MutualKernelCompletion) -> str | None:
+    """Why Gibbs does not apply to a model; None where it does."""
+    return "it draws the missing blocks, which a collapsed model lacks" if model.collapsed else None
+
+
 def not_nested(model: MutualKernelCompletion) -> str | None:
     """Why Exact does not apply to a model; None where it does."""
-    if model.collapsed:
-        return "it draws the missing blocks, which a collapsed model lacks"
-    if nested_groups(model.problem) is None:
+    if not model.collapsed and nested_groups(model.problem) is None:
         return "it needs nested masks: each kernel's objects among those of every larger kernel"
-    return None
+    return why_no_blocks(model)
 
 
 def sample_mutual_kernel_completion(model: MutualKernelCompletion, run: Run) -> ExactOutput:
@@ -87,13 +90,12 @@ def sample_mutual_kernel_completion(model: MutualKernelCompletion, run: Run) -> 
         M = (L @ L.T)[back[:, None], back]
         drawn = {"M": M}
         for one, v in zip(known, problem.nu, strict=True):
-            kernel = one.kernel
-            if not len(kernel.hidden):
+            if not len(one.kernel.hidden):
                 continue
             missing = impute(one, M, v, rng)
-            if len(kernel.visible):
-                drawn[f"Qhv_{kernel.name}"] = missing.hv
-            drawn[f"Qhh_v_{kernel.name}"] = missing.factor @ missing.factor.T
+            if len(one.kernel.visible):
+                drawn[f"Qhv_{one.kernel.name}"] = missing.hv
+            drawn[f"Qhh_v_{one.kernel.name}"] = missing.factor @ missing.factor.T
         return drawn
 
     return ExactOutput(

@@ -67,17 +67,11 @@ class NewRows:
             beta = beta + root[:, None] * spread
             for k in range(len(rows)):
                 filled = self._filled(k, rows[k, objects], given[k], beta)
-                hidden = ~given[k]
-                residual = self.stack[k][np.ix_(hidden, hidden)]
-                if given[k].any():
-                    residual = (
-                        residual
-                        - self.stack[k][np.ix_(hidden, given[k])]
-                        @ self._onto(k, given[k])[:, hidden]
-                    )
-                if hidden.any():
-                    lower = np.linalg.cholesky(residual) @ noise[1 + k, hidden]
-                    filled[:, hidden] += np.outer(spread, lower) / np.sqrt(self.weights[k])
+                hidden, K = ~given[k], self.stack[k]
+                explained = K[np.ix_(hidden, given[k])] @ self._onto(k, given[k])[:, hidden]
+                lower = np.linalg.cholesky(K[np.ix_(hidden, hidden)] - explained)
+                residual = np.outer(spread, lower @ noise[1 + k, hidden])
+                filled[:, hidden] += residual / np.sqrt(self.weights[k])
                 completed[k][objects] = filled
         return completed
 
@@ -102,8 +96,6 @@ class NewRows:
         squares = np.full(rows.shape[1], self.strength)
         for k, weight in enumerate(self.weights):
             v = given[k]
-            if not v.any():
-                continue
             onto, known = self._onto(k, v), rows[k][:, v].T
             precision += weight * self.stack[k][:, v] @ onto
             moment += weight * onto.T @ known
@@ -117,8 +109,6 @@ class NewRows:
     def _filled(self, k: int, rows: NDArray, given: NDArray, beta: NDArray) -> NDArray:
         """Rows (new, l) of kernel k with the means of missing entries given beta."""
         expected = (self.stack[k] @ beta).T
-        if not given.any():
-            return expected
         filled = expected + (rows[:, given] - expected[:, given]) @ self._onto(k, given)
         filled[:, given] = rows[:, given]
         return filled

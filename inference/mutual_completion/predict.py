@@ -5,12 +5,12 @@ from typing import Any
 
 import arviz as az
 import numpy as np
-import xarray as xr
 from xarray import Dataset, DataTree
 
 from ...models.mutual_kernel_completion import MutualKernelCompletion
 from ...user_warnings import warn_user
 from ...validation import argument_error
+from ..engine.streams import kept_draws, kept_moments
 
 OWNER = "predict"
 DIMS = ("kernel", "object", "object_")
@@ -32,12 +32,8 @@ def completed_kernels(
     with the fewest effective draws, and their number; below 100 it warns.
     """
     if kernels_new is not None:
-        raise argument_error(
-            "kernels_new",
-            OWNER,
-            "left out for a MutualKernelCompletion: it contains its objects",
-            "kernels",
-        )
+        rule = "left out for a MutualKernelCompletion: it contains its objects"
+        raise argument_error("kernels_new", OWNER, rule, "kernels")
     if not (isinstance(ci_prob, Real) and 0 < ci_prob < 1):
         raise argument_error("ci_prob", OWNER, "one number between 0 and 1", repr(ci_prob))
     kernels = model.problem.kernels
@@ -46,7 +42,7 @@ def completed_kernels(
     sd = np.zeros_like(mean)
     for k, kernel in enumerate(kernels):
         if len(kernel.hidden):
-            mean[k], spread = _moments(result, f"{model.completion}_{kernel.name}")
+            mean[k], spread = kept_moments(result, f"{model.completion}_{kernel.name}", OWNER)
             drawn = spread is not None and not model.collapsed
             sd[k] = spread if drawn else np.nan
             if not drawn:
@@ -56,12 +52,12 @@ def completed_kernels(
         {
             "kernel_mean": (DIMS, mean),
             "kernel_sd": (DIMS, sd),
-            "model_matrix": (DIMS[1:], _moments(result, "M")[0]),
+            "model_matrix": (DIMS[1:], kept_moments(result, "M", OWNER)[0].to_numpy()),
         },
         coords=coords,
     )
     for kernel in kernels:
-        entries = _draws(result, f"entries_{kernel.name}")
+        entries = kept_draws(result, f"entries_{kernel.name}")
         if entries is None or model.collapsed:
             continue
         tail = (1 - ci_prob) / 2
@@ -86,11 +82,9 @@ def completed_kernels(
 
 def _slowest(model: MutualKernelCompletion, result: DataTree) -> tuple[float, str] | None:
     """Fewest effective draws of the monitored quantities in a chain, and whose they are."""
-    attributes = result.attrs
     # SMC has the kind "mcmc", too, but also the attribute "independent".
-    if attributes.get("kind") != "mcmc" or "independent" in attributes:
-        return None
-    if "posterior" not in result.children:
+    chains = result.attrs.get("kind") == "mcmc" and "independent" not in result.attrs
+    if not chains or "posterior" not in result.children:
         return None
     judged = {f"missing_{model.completion}", "unseen_M"}
     judged |= {f"entries_{kernel.name}" for kernel in model.problem.kernels}
@@ -102,25 +96,3 @@ def _slowest(model: MutualKernelCompletion, result: DataTree) -> tuple[float, st
             if ess.size:
                 found.append((float(ess.min()), f"{name}[{ess.idxmin().item()}]"))
     return min(found, default=None)
-
-
-def _draws(result: DataTree, name: str) -> xr.DataArray | None:
-    """Draws of a variable; None if there are fewer than two."""
-    if "posterior" not in result.children or name not in result["posterior"]:
-        return None
-    draws = result["posterior"].to_dataset()[name]
-    return draws if draws.sizes["chain"] * draws.sizes["draw"] > 1 else None
-
-
-def _moments(result: DataTree, name: str) -> tuple[np.ndarray, np.ndarray | None]:
-    """Mean and standard deviation of a variable; None as the latter for a point."""
-    moments = result["moments"].to_dataset() if "moments" in result.children else Dataset()
-    if f"{name}_mean" in moments:
-        sd = moments[f"{name}_sd"].to_numpy() if f"{name}_sd" in moments else None
-        return moments[f"{name}_mean"].to_numpy(), sd
-    if (draws := _draws(result, name)) is not None:
-        dims = ("chain", "draw")
-        return draws.mean(dims).to_numpy(), draws.std(dims, ddof=1).to_numpy()
-    if "point" in result.children and name in result["point"]:
-        return result["point"][name].to_numpy(), None
-    raise argument_error("result", OWNER, f"a result with moments or draws of {name}", "neither")

@@ -33,7 +33,6 @@ from ...validation import (
     check_positive,
     check_real,
     check_square_symmetric,
-    check_undated,
     check_unmasked,
     integer_seed,
 )
@@ -75,8 +74,7 @@ def correlation_distance(completed: xr.DataArray, truth: Any) -> xr.DataArray:
     stack = as_stack(truth, owner=owner, argument="truth")
     ours = completed.transpose("kernel", ...)
     _, rows, columns = ours.dims
-    names = [str(name) for name in ours["kernel"].values]
-    known = [str(name) for name in stack["kernel"].values]
+    names, known = ([*map(str, each["kernel"].values)] for each in (ours, stack))
     if absent := [name for name in names if name not in known]:
         raise argument_error("truth", owner, f"one that has the kernels {names}", f"no {absent}")
     indices = {"obs": ours.get_index(rows), "basis": ours.get_index(columns)}
@@ -89,9 +87,7 @@ def correlation_distance(completed: xr.DataArray, truth: Any) -> xr.DataArray:
     theirs = stack.isel(kernel=[known.index(name) for name in names]).sel(indices)
     distances = 1 - np.atleast_1d(kernel_alignment(ours.to_numpy(), theirs.to_numpy()))
     # Rounding may give proportional kernels a negative distance.
-    return xr.DataArray(
-        np.maximum(distances, 0.0), dims="kernel", coords={"kernel": names}, name="distance"
-    )
+    return xr.DataArray(distances.clip(0.0), {"kernel": names}, dims="kernel", name="distance")
 
 
 def svm_auc(kernel: ArrayLike, labels: ArrayLike, train: ArrayLike, *, C: float = 1.0) -> float:
@@ -138,9 +134,7 @@ def svm_auc(kernel: ArrayLike, labels: ArrayLike, train: ArrayLike, *, C: float 
     K = check_real(kernel, "kernel", owner)
     check_square_symmetric(K, "kernel", owner)
     check_finite(K, "kernel", owner)
-    labels, train = (
-        aligned(values, ids, name, owner) for name, values in (("labels", labels), ("train", train))
-    )
+    labels, train = aligned(labels, ids, "labels", owner), aligned(train, ids, "train", owner)
     codes, classes = check_labels(labels, "labels", owner, n_objects=len(K))
     check_unmasked(train, "train", owner)
     chosen = np.asarray(train)
@@ -254,19 +248,13 @@ def entry_coverage(completed: Dataset, truth: Any, entries: Entries) -> xr.DataA
             for dim, objects in (("obs", rows), ("basis", columns))
         ]
         if np.min(at) < 0:
-            known = matrix["obs"].values[:3].tolist()
-            raise argument_error(
-                "truth",
-                owner,
-                f"labelled as the objects of the entries, {labels[:3]}...",
-                f"{known}...",
-            )
+            rule = f"labelled as the objects of the entries, {labels[:3]}..."
+            got = f"{matrix['obs'].values[:3].tolist()}..."
+            raise argument_error("truth", owner, rule, got)
         values = matrix.to_numpy()[at[0], at[1]]
         inside = (lower.to_numpy() <= values) & (values <= upper.to_numpy())
         shares[name] = float(inside.mean())
-    return xr.DataArray(
-        list(shares.values()), dims="kernel", coords={"kernel": list(shares)}, name="coverage"
-    )
+    return xr.DataArray([*shares.values()], {"kernel": [*shares]}, dims="kernel", name="coverage")
 
 
 def ideal_kernel(labels: ArrayLike) -> NDArray:
@@ -275,38 +263,25 @@ def ideal_kernel(labels: ArrayLike) -> NDArray:
     return np.equal.outer(codes, codes).astype(float)
 
 
-def kernel_alignment(K: ArrayLike, L: ArrayLike) -> Any:
+def kernel_alignment(K: Any, L: Any) -> Any:
     """Alignment of two kernels, <K, L> / sqrt(<K, K> <L, L>) in the Frobenius inner product.
 
     1 for proportional kernels; between 0 and 1 for positive semidefinite ones. Leading dimensions
     of K and L (..., n, m) broadcast; two DataFrames are aligned by their labels. O(n m).
     """
-    given = _alike(K, L)
-    for name, kernel in given.items():
-        check_unmasked(kernel, name, "kernel_alignment")
-        check_undated(kernel, name, "kernel_alignment")
-    K, L = (np.asarray(kernel, dtype=float) for kernel in given.values())
+    owner = "kernel_alignment"
+    K, L = (with_ids_of_columns(as_frame(kernel)) for kernel in (K, L))
+    if isinstance(K, pd.DataFrame) and isinstance(L, pd.DataFrame):
+        for axis in (0, 1):
+            order = order_of(L.axes[axis], K.axes[axis], "L", owner, "labelled as K is")
+            L = L if order is None else L.take(order, axis=axis)
+    K, L = check_real(K, "K", owner), check_real(L, "L", owner)
     if K.ndim < 2 or K.shape[-2:] != L.shape[-2:]:
-        raise argument_error(
-            "L", "kernel_alignment", f"of the size of K, shape {K.shape}", f"shape {L.shape}"
-        )
-    for name, kernel in (("K", K), ("L", L)):
-        check_finite(kernel, name, "kernel_alignment")
+        raise argument_error("L", owner, f"of the size of K, shape {K.shape}", f"shape {L.shape}")
+    check_finite(K, "K", owner)
+    check_finite(L, "L", owner)
     inner = "...ij,...ij->..."
     sizes = np.einsum(inner, K, K) * np.einsum(inner, L, L)
     if not np.all(sizes > 0):
-        raise argument_error("K", "kernel_alignment", "a kernel other than 0, as L", "zeros only")
+        raise argument_error("K", owner, "a kernel other than 0, as L", "zeros only")
     return np.einsum(inner, K, L) / np.sqrt(sizes)
-
-
-def _alike(K: Any, L: Any) -> dict[str, Any]:
-    """Two kernels by name; two DataFrames in the same order of rows and columns."""
-    named = {"K": with_ids_of_columns(as_frame(K)), "L": with_ids_of_columns(as_frame(L))}
-    if all(isinstance(kernel, pd.DataFrame) for kernel in named.values()):
-        K, L = named.values()
-        requirement = "labelled as K is"
-        for axis in (0, 1):
-            order = order_of(L.axes[axis], K.axes[axis], "L", "kernel_alignment", requirement)
-            L = L if order is None else L.take(order, axis=axis)
-        named["L"] = L
-    return named

@@ -5,11 +5,9 @@ no global setting. ``az.rc_context({"stats.ci_prob": 0.9, "stats.ci_kind": "hdi"
 intervals.
 """
 
-from .bound import plot_bound
-from .intervals import plot_engines, plot_weights
 from .kernels import plot_kernels
-from .regions import plot_decision_regions
-from .reliability import plot_reliability
+from .predictions import plot_decision_regions, plot_reliability
+from .results import plot_bound, plot_engines, plot_weights
 
 __all__ = [
     "plot_bound",

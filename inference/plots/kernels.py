@@ -86,8 +86,8 @@ def plot_kernels(kernels: Any, labels: Any = None, *, classes: Sequence | None =
             vmin=low,
             vmax=high,
         )
-        beyond = {(False, False): "neither", (False, True): "max", (True, False): "min"}
-        extend = beyond.get((bool(values.min() < low), bool(values.max() > high)), "both")
+        below, above = values.min() < low, values.max() > high
+        extend = ("both" if above else "min") if below else ("max" if above else "neither")
         # Inset axes are as high as the picture for any shape.
         figure.colorbar(image, cax=each.inset_axes((1.03, 0.0, 0.05, 1.0)), extend=extend)
         each.set_title(str(kernel["kernel"].item()), fontsize=10)

@@ -11,7 +11,7 @@ from scipy.stats import norm
 from sklearn.datasets import make_friedman1
 
 import kernelzoo as kz
-from benchmarks import cold, engines, gpu, growing, held_out, held_out_targets, letters, mixing
+from benchmarks import cold, columns, engines, gpu, held_out, mixing
 from benchmarks.__main__ import BENCHMARKS
 
 
@@ -34,12 +34,12 @@ def assert_numbers(cells):
 @pytest.fixture
 def in_this_process(monkeypatch):
     """Fits that otherwise have processes of their own."""
-    monkeypatch.setattr(growing, "ProcessPoolExecutor", lambda n, mp_context: ThreadPoolExecutor(n))
+    monkeypatch.setattr(columns, "ProcessPoolExecutor", lambda n, mp_context: ThreadPoolExecutor(n))
 
 
 def test_growing_numbers_of_objects(monkeypatch, in_this_process):
-    for name, value in {"OBJECTS": (100,), "NEW": 50, "LANDMARKS": 10}.items():
-        monkeypatch.setattr(growing, name, value)
+    for name, value in {"OBJECTS": (100,), "NEW": 50, "FEATURES": 10}.items():
+        monkeypatch.setattr(columns, name, value)
     table = rows("growing")
     for classifier in ("VB", "SGDClassifier"):
         cells = table["100", classifier][1:]
@@ -69,7 +69,7 @@ def test_mixing(monkeypatch):
 
 def test_held_out_scores(monkeypatch):
     problems = {"small": lambda: kz.datasets.cohort(60, separation=2.0)}
-    monkeypatch.setattr(held_out, "PROBLEMS", problems)
+    monkeypatch.setattr(held_out, "CLASSES", problems)
     monkeypatch.setattr(held_out, "SPLITS", 2)
     table = rows("heldout")
     assert table.keys() == {("small", name) for name in (held_out.OURS, *held_out.CLASSIFIERS)}
@@ -87,11 +87,11 @@ def test_held_out_targets(monkeypatch):
         X, y = make_friedman1(60, noise=1.0, random_state=1)
         return {"x": pd.DataFrame(X)}, y
 
-    monkeypatch.setattr(held_out_targets, "PROBLEMS", {"small": small})
-    monkeypatch.setattr(held_out_targets, "SPLITS", 2)
+    monkeypatch.setattr(held_out, "TARGETS", {"small": small})
+    monkeypatch.setattr(held_out, "SPLITS", 2)
     spread = small()[1].std()
     table = rows("heldout-targets")
-    regressors = (held_out_targets.OURS, *held_out_targets.REGRESSORS)
+    regressors = (held_out.OURS, *held_out.REGRESSORS)
     assert table.keys() == {("small", name) for name in regressors}
     for (_, name), (_, density, _, error, covered, _) in table.items():
         # Bug: targets of other objects.
@@ -101,13 +101,15 @@ def test_held_out_targets(monkeypatch):
             assert int(covered.removesuffix(" %")) > 70, name
 
 
-@pytest.mark.parametrize("benchmark", [held_out, held_out_targets])
-def test_held_out_says_what_is_left_out(benchmark, monkeypatch):
+@pytest.mark.parametrize(
+    ("problems", "run"), [("CLASSES", held_out.classifiers), ("TARGETS", held_out.regressors)]
+)
+def test_held_out_says_what_is_left_out(problems, run, monkeypatch):
     def absent():
         raise FileNotFoundError("put it there")
 
-    monkeypatch.setattr(benchmark, "PROBLEMS", {"far away": absent})
-    assert "far away is left out: put it there" in [*benchmark.run()]
+    monkeypatch.setattr(held_out, problems, {"far away": absent})
+    assert "far away is left out: put it there" in [*run()]
 
 
 @pytest.mark.slow
@@ -145,21 +147,21 @@ def test_none_is_forgotten():
 
 @pytest.mark.slow
 def test_letters_beside_scikit_learn(monkeypatch):
-    X, X_new, y, y_new = letters.letters()
+    X, X_new, y, y_new = columns.letter_data()
     assert (len(X), len(X_new), len(set(y))) == (16000, 4000, 26)
     few = np.isin(y, ["A", "B", "C"]).nonzero()[0][:150]
     few_new = np.isin(y_new, ["A", "B", "C"]).nonzero()[0][:60]
     data = X[few], X_new[few_new], y[few], y_new[few_new]
-    monkeypatch.setattr(letters, "letters", lambda: data)
-    monkeypatch.setattr(letters, "LANDMARKS", (5, 10))
-    classifiers = letters.CLASSIFIERS | {
-        "VB, 300 columns": partial(letters.vb, widths=(0.1,), columns=10),
-        "VB, 1000 columns": partial(letters.vb, widths=(0.1,), columns=20),
-        "VB, two widths, 300 columns": partial(letters.vb, widths=(0.03, 0.1), columns=10),
-        "VB, 300 columns, prior chosen": partial(letters.vb_with_prior_chosen, columns=10),
-        "VB, 1000 columns, prior chosen": partial(letters.vb_with_prior_chosen, columns=20),
+    monkeypatch.setattr(columns, "letter_data", lambda: data)
+    monkeypatch.setattr(columns, "LANDMARKS", (5, 10))
+    classifiers = columns.CLASSIFIERS | {
+        "VB, 300 columns": partial(columns.vb, widths=(0.1,), columns=10),
+        "VB, 1000 columns": partial(columns.vb, widths=(0.1,), columns=20),
+        "VB, two widths, 300 columns": partial(columns.vb, widths=(0.03, 0.1), columns=10),
+        "VB, 300 columns, prior chosen": partial(columns.vb_with_prior_chosen, columns=10),
+        "VB, 1000 columns, prior chosen": partial(columns.vb_with_prior_chosen, columns=20),
     }
-    monkeypatch.setattr(letters, "CLASSIFIERS", classifiers)
+    monkeypatch.setattr(columns, "CLASSIFIERS", classifiers)
     table = rows("letters")
     assert len(table) == 8
     for (name, _), (seconds, right, loss, note) in table.items():

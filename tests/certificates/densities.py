@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from pymc.blocking import DictToArrayBijection
 
 from kernelzoo.custom_steps.block import ValueMap
-from kernelzoo.inference.diagnostics.simulation import FromPrior
+from kernelzoo.inference.diagnostics.calibrate import FromPrior
 from kernelzoo.inference.engine.evaluation import python_mode
 from kernelzoo.inference.engine.groups import log_density
 from kernelzoo.inference.engine.mode import compile_objective
@@ -32,7 +32,7 @@ def points(case: Case, number: int) -> list[dict[str, NDArray]]:
     with silent():
         if case.model.observed_RVs:
             simulator = FromPrior(case.model)
-            draws = [simulator.draw(i, case.seed + i)[0] for i in range(number)]
+            draws = [simulator.draw(case.seed + i)[0] for i in range(number)]
         else:
             posterior = reference(case)["posterior"].to_dataset()
             stacked = posterior.stack(sample=("chain", "draw")).transpose("sample", ...)

@@ -21,7 +21,7 @@ def only(functions, columns=("ionosphere", "wine")):
 
 
 def test_kernels_are_those_of_the_recipe():
-    division = zhang2004.divide("wine", 3, **zhang2004.SMALL)
+    division = zhang2004.divide("wine", 3, **zhang2004.DATA["wine"])
     n1, n2 = len(division.y_train), len(division.y_test)
     assert (n1, n2) == (106, 72)
     for label, count in zip(*np.unique(load("wine").y, return_counts=True), strict=True):
@@ -40,14 +40,14 @@ def test_kernels_are_those_of_the_recipe():
 
 @pytest.mark.parametrize("column", ["ionosphere", "wine"])
 def test_constant_features_and_equal_rows_leave_proper_kernels(column):
-    division = zhang2004.divide(column, 1, **zhang2004.SMALL)
+    division = zhang2004.divide(column, 1, **zhang2004.DATA["wine"])
     np.linalg.cholesky(division.A)
     np.linalg.cholesky(division.K11)
 
 
 @pytest.mark.parametrize(("beta", "power"), [("mean distance", 1), ("mean squared distance", 2)])
 def test_mean_distance_is_that_of_training_objects(beta, power):
-    data = zhang2004.SMALL | {"beta": beta, "jitter": 0.0, "standardize": False}
+    data = zhang2004.DATA["wine"] | {"beta": beta, "jitter": 0.0, "standardize": False}
     division = zhang2004.divide("a column", 5, name="wine", **data)
     split = load("wine").split(0.4, seed=5, standardize=False)
     distances = cdist(split.X_train, split.X_train)
@@ -57,7 +57,7 @@ def test_mean_distance_is_that_of_training_objects(beta, power):
 
 def test_test_labels_are_used_for_the_score_alone(monkeypatch):
     """Wrong labels in the test part turn every right answer wrong, and change no answer."""
-    settings = {"data": zhang2004.SMALL, **zhang2004.BASELINES}
+    settings = {"data": zhang2004.DATA["wine"], **zhang2004.BASELINES}
     honest = zhang2004.baselines("ionosphere", 6, **settings)
     divide = zhang2004.divide
 

@@ -17,16 +17,14 @@ from family import assert_frequencies, assert_ks
 from kernelzoo.inference.diagnostics.calibrate import (
     DRAWS,
     Band,
+    FromPrior,
     detectable_bias,
     detectable_scale,
+    observation,
     power,
     ranks,
-    thinned,
-)
-from kernelzoo.inference.diagnostics.simulation import (
-    FromPrior,
-    observation,
     set_observations,
+    thinned,
 )
 from kernelzoo.inference.engine.engine import Engine
 from kernelzoo.inference.engine.groups import compile_log_likelihood

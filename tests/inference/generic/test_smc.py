@@ -10,7 +10,7 @@ from scipy import stats
 import kernelzoo as kz
 from family import ALPHA, assert_mean
 from kernelzoo.inference.engine.paper import identified
-from kernelzoo.inference.generic.smc import _prior_population
+from kernelzoo.inference.generic import _prior_population
 
 QUIET = {"random_seed": 3, "progressbar": False, "log_likelihood": False}
 KERNELS = ["IMH", "MH"]

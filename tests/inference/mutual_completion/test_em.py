@@ -301,7 +301,7 @@ def test_search_ends_where_rounding_hides_the_descent():
 
 
 def test_what_the_result_says_when_rounding_ends_the_search(monkeypatch):
-    monkeypatch.setattr(mutual_kernel_completion, "_em_step", lambda objective, now: None)
+    monkeypatch.setattr(mutual_kernel_completion, "_rose", lambda *evaluations: True)
     model = MutualKernelCompletion(*random_kernels(8, 3, 13), collapsed=True)
     answer = fit_mutual_kernel_completion(model, RUN)
     assert answer.converged == "no"
@@ -323,7 +323,7 @@ def test_interruption_leaves_what_there_is():
     problem = random_problem(8, 3, 14)
     objective = MutualObjective.of(problem)
 
-    def interrupt(J, gradient):
+    def interrupt(objective, gradient):
         raise KeyboardInterrupt
 
     found = minimize(objective, objective.start(means=True), 100, 1e-9, 5, interrupt)

@@ -9,7 +9,7 @@ from matplotlib import pyplot as plt
 from xarray import Dataset, DataTree
 
 import kernelzoo as kz
-from kernelzoo.inference.plots import intervals, plot_bound, plot_engines, plot_weights
+from kernelzoo.inference.plots import plot_bound, plot_engines, plot_weights
 
 mpl.use("Agg")
 
@@ -151,7 +151,7 @@ def test_engines_share_rows_without_hiding_each_other(results):
 
 
 def test_weights_come_first_and_of_many_elements_some(results, monkeypatch):
-    monkeypatch.setattr(intervals, "MOST", 6)
+    monkeypatch.setattr("kernelzoo.inference.plots.results.MOST", 6)
     axes = plot_engines(results)
     assert [a.get_title(loc="left") for a in axes] == [
         "beta (kernel)",

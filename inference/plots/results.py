@@ -1,24 +1,28 @@
-"""Intervals of several engines on one model, with an axis of its own for each variable.
+"""Figures of results: weights and intervals of several engines, and the bound by iteration.
 
 `arviz_plots.plot_forest` has one axis for all variables, whose scales differ here, and pads engines
 with fewer draws with NaN, of which it draws nothing.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import cycle
 
 import arviz as az
 import numpy as np
 from matplotlib import pyplot as plt
-from matplotlib.axes import Axes
 from numpy.typing import NDArray
-from xarray import DataArray, DataTree
+from xarray import DataArray, Dataset, DataTree
 
 from ...validation import argument_error, check_name, check_names
 from ..diagnostics.compare import elements_of, same_elements
-from ..diagnostics.contributions import inclusion
+from ..diagnostics.scores import inclusion
+from ..engine.convergence import is_unreliable, k_hat_of
 from ..engine.paper import identified
-from .house_style import GREY, PALETTE, by_name, cycle, legend_labels, open_frame
+from ..engine.provenance import check_result, check_results
 
+#: Okabe and Ito's colour-blind safe palette, without yellow, which is unreadable on white.
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+GREY = "0.55"
 INTERVALS = {"eti": (az.eti, "equal-tailed"), "hdi": (az.hdi, "highest-density")}
 #: Part of a row's height that the engines of an element share; the rest separates elements.
 SPREAD = 0.7
@@ -28,6 +32,13 @@ MOST = 20
 CORNERS = np.array([[0.0, 0.0], [1.0, 0.0], [0.5, np.sqrt(3) / 2]])
 #: Number of evenly spaced draws that are plotted on a triangle.
 DRAWN = 1_000
+#: Title and axis label of an engine's objective, by its name in the group ``trajectory``.
+TITLES = {
+    "elbo": ("Lower bound", "lower bound (nats)"),
+    "objective": ("Objective", "log density (nats)"),
+}
+#: Share of the iterations that may lie below the axis of the bound: the first would dwarf the rest.
+HIDDEN = 0.1
 
 #: Point (row,), and intervals (row, 2) from the narrow to the wide one.
 type Rows = tuple[NDArray, list[NDArray]]
@@ -38,8 +49,7 @@ def plot_engines(
 ) -> NDArray:
     """Plot intervals of several engines on one model.
 
-    The quantities are those that the data identify (for the multinomial probit: weights, and
-    contrasts of the regression functions between classes). Of a quantity with more than 20
+    The quantities are those that `compare_engines` compares. Of a quantity with more than 20
     elements, evenly spaced ones are drawn.
 
     Parameters
@@ -63,7 +73,7 @@ def plot_engines(
     >>> kz.plots.plot_engines({"VB": vb, "Gibbs": gibbs}, var_names=["beta"])
     """
     owner = "plot_engines"
-    named = by_name(results, owner)
+    named = _by_name(results, owner)
     models = {str(tree.attrs.get("family", tree.attrs.get("model"))) for tree in named.values()}
     if len(models) > 1:
         raise argument_error("results", owner, "results of one model", ", ".join(sorted(models)))
@@ -82,7 +92,7 @@ def plot_engines(
             title += f", {len(shown)} of {len(labels)}"
         rows = {name: _summary(each[:, shown]) for name, each in values.items()}
         panels[title] = [labels[i] for i in shown], rows
-    return _draw_rows(panels, legend_labels(named), _axis_label("value"))
+    return _draw_rows(panels, _legend(named), _axis_label("value"))
 
 
 def plot_weights(results: DataTree | Mapping[str, DataTree], *, kind: str = "forest") -> NDArray:
@@ -118,10 +128,9 @@ def plot_weights(results: DataTree | Mapping[str, DataTree], *, kind: str = "for
     """
     owner = "plot_weights"
     check_name(kind, ("forest", "simplex"), "kind", owner)
-    named = by_name(results, owner)
+    named = _by_name(results, owner)
     draws = {name: _weights(name, tree, owner) for name, tree in named.items()}
     labels, values = _in_rows(draws, owner)
-    n_kernels = next(iter(draws.values())).sizes["kernel"]
     selected = {np.issubdtype(array.dtype, np.integer) for array in draws.values()}
     if len(selected) > 1:
         raise argument_error("results", owner, "all selections or all weights", "some of each")
@@ -133,7 +142,7 @@ def plot_weights(results: DataTree | Mapping[str, DataTree], *, kind: str = "for
             raise argument_error("kind", owner, rule, f"{len(labels)}")
         if are_selections or not sums:
             raise argument_error("kind", owner, "'forest' unless weights sum to 1", repr(kind))
-        return _draw_simplex(labels, values, legend_labels(named))
+        return _draw_simplex(labels, values, _legend(named))
     rows = {name: _summary(each) for name, each in values.items()}
     axis = _axis_label("weight")
     if are_selections:
@@ -142,12 +151,38 @@ def plot_weights(results: DataTree | Mapping[str, DataTree], *, kind: str = "for
             p, error = found["probability"].to_numpy().ravel(), found["mcse"].to_numpy().ravel()
             rows[name] = p, [np.stack([p - 2 * error, p + 2 * error], axis=1).clip(0, 1)]
         axis = "P(beta = 1), with 2 Monte Carlo standard errors"
-    axes = _draw_rows({"Weights of the kernels": (labels, rows)}, legend_labels(named), axis)
+    axes = _draw_rows({"Weights of the kernels": (labels, rows)}, _legend(named), axis)
     if sums:
+        n_kernels = next(iter(draws.values())).sizes["kernel"]
         axes[0].axvline(1 / n_kernels, color=GREY, linestyle=":", zorder=0)
     if sums or are_selections:
         axes[0].set_xlim(-0.02, 1.02)
     return axes
+
+
+def _by_name(results: DataTree | Mapping[str, DataTree], owner: str) -> dict[str, DataTree]:
+    """Results by name; a single result is named by its engine."""
+    # A DataTree is itself a mapping, so it is tested first.
+    if isinstance(results, DataTree):
+        results = {str(results.attrs.get("engine", "result")): results}
+    check_results(results, owner)
+    for name, tree in results.items():
+        if "posterior" not in tree.children:
+            got = f"none of {name!r}"
+            raise argument_error("results", owner, "results with a group 'posterior'", got)
+    return dict(results)
+
+
+def _legend(results: Mapping[str, DataTree]) -> dict[str, str]:
+    """Label of each result, with a warning of a k-hat that is too large, or of no convergence."""
+    labels = {}
+    for name, tree in results.items():
+        labels[name] = name
+        if is_unreliable(k_hat := k_hat_of(tree)):
+            labels[name] += f"\n(k-hat {k_hat:.2g}: do not read)"
+        elif tree.attrs.get("converged") == "no":
+            labels[name] += "\n(not converged)"
+    return labels
 
 
 def _weights(name: str, tree: DataTree, owner: str) -> DataArray:
@@ -218,28 +253,23 @@ def _draw_rows(
     shifts = SPREAD * (np.arange(len(legend)) - (len(legend) - 1) / 2) / len(legend)
     for (title, (names, by_engine)), each in zip(panels.items(), axes[:, 0], strict=True):
         for (engine, (points, ends)), shift, color in zip(
-            by_engine.items(), shifts, cycle(PALETTE, len(legend)), strict=True
+            by_engine.items(), shifts, cycle(PALETTE), strict=False
         ):
             heights = np.arange(len(points)) + shift
             for bounds, width in zip(ends, (4.0, 1.3)[-len(ends) :], strict=True):
                 each.hlines(heights, *bounds.T, color=color, linewidth=width)
             each.plot(points, heights, "o", color=color, mfc="white", label=legend[engine])
-        _frame_rows(each, title, names)
+        each.set_title(title, loc="left", fontsize="small", color="0.35")
+        each.set_yticks(np.arange(len(names)), names)
+        each.set_ylim(len(names) - 0.5, -0.5)
+        each.tick_params(axis="y", length=0)
+        each.spines[["top", "right", "left"]].set_visible(False)
+        each.grid(axis="x", color="0.92", linewidth=0.8)
+        each.set_axisbelow(True)
     # Wrapped where the figure is narrow, as a column of a journal is.
     axes[-1, 0].set_xlabel(label, wrap=True)
     figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside right upper", frameon=False)
     return axes[:, 0]
-
-
-def _frame_rows(axes: Axes, title: str, names: Sequence[str]) -> None:
-    axes.set_title(title, loc="left", fontsize="small", color="0.35")
-    axes.set_yticks(np.arange(len(names)), names)
-    axes.set_ylim(len(names) - 0.5, -0.5)
-    axes.tick_params(axis="y", length=0)
-    open_frame(axes)
-    axes.spines["left"].set_visible(False)
-    axes.grid(axis="x", color="0.92", linewidth=0.8)
-    axes.set_axisbelow(True)
 
 
 def _draw_simplex(
@@ -267,3 +297,64 @@ def _draw_simplex(
         each.axis("off")
     figure.suptitle("Weights of the kernels: draws and mean")
     return axes[0]
+
+
+def plot_bound(result: DataTree) -> NDArray:
+    """Plot the bound or objective of every start by iteration, and its change per iteration.
+
+    The left axes may leave out the first tenth of the iterations. The right axes show the absolute
+    change on a logarithmic scale: a straight line means geometric convergence.
+
+    Parameters
+    ----------
+    result : DataTree
+        Result of VB, EM, MAP or ADVI, with a group ``trajectory``.
+
+    Returns
+    -------
+    ndarray of Axes (2,)
+
+    Raises
+    ------
+    ValueError
+        For a result without a bound.
+
+    Examples
+    --------
+    >>> kz.plots.plot_bound(kz.fit(model, kz.VB(starts=5)))
+    """
+    check_result(result, "result", "plot_bound")
+    trajectory = result["trajectory"].to_dataset() if "trajectory" in result.children else Dataset()
+    name = next((name for name in TITLES if name in trajectory), None)
+    if name is None:
+        groups = ", ".join(result.children)
+        got = f"a result of {result.attrs.get('engine', 'an unknown engine')} with {groups}"
+        rule = "a result with a bound by iteration (group 'trajectory')"
+        raise argument_error("result", "plot_bound", rule, got)
+    bound = trajectory[name].transpose("start", "iteration")
+    best = int(trajectory.attrs.get("best_start", 0))
+    figure, axes = plt.subplots(1, 2, figsize=(8.5, 3.4), sharex=True, layout="constrained")
+    for start, values in enumerate(bound.to_numpy()):
+        style = {"color": GREY, "linewidth": 1.0, "label": "other starts"}
+        if start == best:
+            label = f"start {bound['start'].values[best]}: {values[np.isfinite(values)][-1]:,.2f}"
+            style = {"color": PALETTE[0], "linewidth": 2.2, "label": label, "zorder": 3}
+        axes[0].plot(bound["iteration"], values, **style)
+        changes = np.abs(np.diff(values))
+        axes[1].plot(bound["iteration"][1:], np.where(changes > 0, changes, np.nan), **style)
+    title, label = TITLES[name]
+    low, high = float(bound.quantile(HIDDEN, "iteration").min()), float(bound.max())
+    if float(bound.min()) < high - 2 * (high - low):
+        axes[0].set_ylim(bottom=low - 0.06 * (high - low))
+        title += f", from {float(bound.min()):,.0f}"
+    axes[0].set(xlabel="iteration", ylabel=label, title=title)
+    axes[1].set(xlabel="iteration", ylabel="absolute change", title="Change in one iteration")
+    axes[1].set_yscale("log")
+    for each in axes:
+        each.spines[["top", "right"]].set_visible(False)
+    handles = dict(zip(*axes[0].get_legend_handles_labels()[::-1], strict=True))
+    # Outside the axes, where lines may be anywhere.
+    figure.legend(
+        handles.values(), handles, loc="outside lower left", frameon=False, fontsize="small"
+    )
+    return axes

@@ -1,1 +1,0 @@
-"""Engines that work on any PyMC model."""

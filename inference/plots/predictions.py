@@ -1,0 +1,199 @@
+"""Figures of predictions: regions of the predicted class, reliability of probabilities."""
+
+from collections.abc import Mapping
+from itertools import cycle
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
+from numpy.typing import NDArray
+from xarray import DataArray, Dataset, DataTree
+
+from ...models.kernels import Kernels
+from ...models.kernels.labels import aligned, as_frame, ids_along
+from ...validation import (
+    Count,
+    argument_error,
+    check_arguments,
+    check_finite,
+    check_labels,
+    check_probabilities,
+    check_unmasked,
+)
+from ..engine.predict import predict
+from ..engine.provenance import check_result
+from .results import PALETTE
+
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+#: Largest number of draws over which the predictions of regions average.
+DRAWS = 200
+
+
+def plot_decision_regions(
+    model: Any, result: DataTree, kernels: Kernels, X_train: Any, *, resolution: Count = 100
+) -> Axes:
+    """Plot regions of the predicted class over two features, shaded by its probability.
+
+    Predictions average over 200 evenly spaced draws of the result at most. scikit-learn's
+    ``DecisionBoundaryDisplay`` draws them.
+
+    Parameters
+    ----------
+    model : pm.Model
+        Classifier on two features.
+    result : DataTree
+        Result of `fit` on the model, by any engine.
+    kernels : Kernels
+        Specification of the model's kernels.
+    X_train : DataFrame or array (N, 2)
+        Training objects, in the units of the kernels; columns name the axes.
+    resolution : int, default=100
+        Number of grid points along each feature. The cost is that of predicting resolution^2
+        objects.
+
+    Returns
+    -------
+    Axes
+
+    Raises
+    ------
+    ValueError
+        For a number of features other than two, and for objects other than the model's.
+
+    Examples
+    --------
+    >>> X = data.X_train[["alcohol", "flavanoids"]]
+    >>> kernels = kz.gaussian(1.0)
+    >>> model = kz.MultinomialProbit(kernels(X), data.y_train)
+    >>> kz.plots.plot_decision_regions(model, kz.fit(model, "vb"), kernels, X)
+    """
+    check_arguments(plot_decision_regions, locals())
+    # Imported late: scikit-learn takes half a second to import.
+    from sklearn.inspection import DecisionBoundaryDisplay
+
+    owner = "plot_decision_regions"
+    if resolution < 2:
+        raise argument_error("resolution", owner, "an integer of at least 2", repr(resolution))
+    if not isinstance(kernels, Kernels):
+        # What a function returns does not say which objects it was computed against.
+        rule = "a specification, such as kz.gaussian(1.0); basis_expansion takes a function"
+        raise argument_error("kernels", owner, rule, type(kernels).__name__)
+    check_unmasked(X_train, "X_train", owner)
+    X_train = as_frame(X_train)
+    points = pd.DataFrame(X_train)
+    if not isinstance(X_train, pd.DataFrame):
+        points = points.set_axis([f"feature {i + 1}" for i in range(points.shape[1])], axis=1)
+    if points.shape[1] != 2:
+        raise argument_error("X_train", owner, "of two features", f"shape {points.shape}")
+    values = points.to_numpy(dtype=float)
+    check_finite(values, "X_train", owner)
+    check_result(result, "result", owner)
+    low, high = values.min(0), values.max(0)
+    margin = np.where(high > low, 0.1 * (high - low), 0.5)
+    grid = np.meshgrid(*np.linspace(low - margin, high + margin, resolution).T)
+    objects = np.stack(grid, axis=-1).reshape(-1, 2)
+    every = max(1, result["posterior"].sizes["draw"] * result["posterior"].sizes["chain"] // DRAWS)
+    thinned = result.isel(draw=slice(None, None, every))
+    # Refuses training objects other than the model's, or in another order without ids.
+    predictions = predict(model, thinned, kernels(objects, X_train), progressbar=False)
+    classes = predictions["class"].values
+    p = predictions["probability"].transpose("obs", "class").to_numpy()
+    styles = list(zip(classes, cycle(PALETTE), cycle(MARKERS), strict=False))
+    display = DecisionBoundaryDisplay(
+        xx0=grid[0],
+        xx1=grid[1],
+        n_classes=len(classes),
+        response=p.reshape(resolution, resolution, -1),
+        multiclass_colors=[color for _, color, _ in styles],
+        xlabel=str(points.columns[0]),
+        ylabel=str(points.columns[1]),
+    )
+    axes: Axes = display.plot(plot_method="pcolormesh", alpha=0.6).ax_
+    fitted = pd.Series(model.label_codes, model.coords["obs"])
+    codes = np.asarray(aligned(fitted, points.index, "X_train", owner))
+    for code, (name, color, marker) in enumerate(styles):
+        x, y = values[codes == code].T
+        axes.scatter(x, y, s=28, color=color, marker=marker, edgecolor="white", label=str(name))
+    axes.set_title(f"Predicted class, {result.attrs.get('engine', 'posterior')}")
+    axes.legend(title="training objects", fontsize="small")
+    return axes
+
+
+def plot_reliability(
+    predictions: DataArray | Dataset | Mapping[str, DataArray | Dataset],
+    labels: Any,
+    *,
+    bins: Count = 10,
+) -> Axes:
+    """Draw a reliability diagram: frequency of correct predictions by predicted probability.
+
+    Calibrated probabilities lie on the diagonal; below it, predictions are overconfident. Each
+    point shows the frequency in a bin at the bin's mean probability of the predicted class, drawn
+    by scikit-learn's ``CalibrationDisplay``. A bin of few objects says little: take fewer bins.
+
+    Parameters
+    ----------
+    predictions : DataArray (obs, class), Dataset, or dict of them by name
+        Class probabilities, or outputs of `predict`; several engines are overlaid.
+    labels : array_like (obs,)
+        True classes, among those of the coordinate "class".
+    bins : int, default=10
+        Number of bins of equal width on [0, 1].
+
+    Returns
+    -------
+    Axes
+
+    Raises
+    ------
+    ValueError
+        For invalid probabilities, labels that do not match in number or class, and `bins` below
+        one.
+
+    Examples
+    --------
+    >>> predictions = kz.predict(model, vb, kernels(X_test, X_train))
+    >>> kz.plots.plot_reliability({"VB": predictions, "Gibbs": others}, y_test, bins=5)
+    """
+    check_arguments(plot_reliability, locals())
+    # Imported late: scikit-learn takes half a second to import.
+    from sklearn.calibration import CalibrationDisplay
+
+    named = dict(predictions) if type(predictions) is dict else {"predictions": predictions}
+    if not named:
+        rule = "at least one prediction"
+        raise argument_error("predictions", "plot_reliability", rule, "none")
+    events = [_events(entry, labels) for entry in named.values()]
+    _, axes = plt.subplots(figsize=(4.6, 4.6), layout="constrained")
+    for name, (confidence, correct), color, marker in zip(
+        named, events, cycle(PALETTE), cycle(MARKERS), strict=False
+    ):
+        CalibrationDisplay.from_predictions(
+            correct, confidence, n_bins=bins, name=name, ax=axes, color=color, marker=marker
+        )
+    axes.set(
+        xlabel="probability of the predicted class",
+        ylabel="frequency of correct predictions",
+        title=f"Reliability on {len(correct)} objects",
+    )
+    axes.spines[["top", "right"]].set_visible(False)
+    return axes
+
+
+def _events(entry: Any, labels: Any) -> tuple[NDArray, NDArray]:
+    """Probability of each object's predicted class, and 1 where it is the true one, else 0."""
+    owner = "plot_reliability"
+    probability = entry["probability"] if isinstance(entry, Dataset) else entry
+    if not isinstance(probability, DataArray) or set(probability.dims) != {"obs", "class"}:
+        got = type(entry).__name__
+        raise argument_error("predictions", owner, "class probabilities (obs, class)", got)
+    objects = ids_along(probability, "obs")
+    p = probability.transpose("obs", "class").to_numpy()
+    check_probabilities(p, objects, "predictions", owner)
+    labels = aligned(labels, objects, "labels", owner)
+    classes = probability["class"].values.tolist()
+    codes, _ = check_labels(labels, "labels", owner, classes=classes, n_objects=len(p))
+    # Rounding may give a probability above 1, beyond the last edge.
+    return p.max(1).clip(0.0, 1.0), (p.argmax(1) == codes).astype(int)
