@@ -26,12 +26,11 @@ type Map = Callable[[np.ndarray], np.ndarray]
 
 
 class ValueMap:
-    """Maps between PyMC's points and the constrained values of chosen variables.
+    """Maps between PyMC's points (``zeta_log__``) and values of variables on their own scale.
 
-    A point maps names of value variables (``zeta_log__``) to unconstrained arrays; the steps of
-    this package use random variables (``zeta``) on their own scale. NumPy computes the usual
-    transforms, in 5 us each; other transforms are PyTensor functions. Variables named in `packed`
-    keep their unconstrained form. ValueError if a transform depends on another random variable.
+    NumPy computes the usual transforms, in 5 us each; other transforms are PyTensor functions.
+    Variables named in `packed` keep their unconstrained form. ValueError if a transform depends on
+    another random variable.
     """
 
     def __init__(
@@ -136,39 +135,18 @@ class GibbsBlockState(StepMethodState):
     tuning: Any
 
 
-def check_declaration(model: pm.Model, owner: str, *types: type[pm.Model]) -> None:
-    """Raise TypeError unless the model is of one of the types of a step."""
-    if not isinstance(model, types):
-        names = " or a ".join(cls.__name__ for cls in types)
-        raise TypeError(
-            f"{owner} needs a {names} (pm.do, pm.observe and copies return a plain model, which it "
-            f"cannot read). Got {type(model).__name__}."
-        )
-
-
-def check_owned(given: Names | None, owns: Names, owner: str) -> None:
-    """Raise ValueError unless `given` is None or names the variables that the step owns."""
-    if given is not None and set(given) != set(owns):
-        raise ValueError(
-            f"The 'vars' argument of {owner} must be {', '.join(owns)}. Got {sorted(given)}."
-        )
-
-
 def declared(model: pm.Model) -> list[str]:
     """Names of the model's free variables, without those that were added to a declaration."""
     added = model.amendments() if isinstance(model, Declaration) else ()
     return [str(rv.name) for rv in model.free_RVs if rv.name not in added]
 
 
-def check_conditional(model: pm.Model, owned: Sequence[TensorVariable], owner: str) -> None:
+def check_conditional(model: Declaration, owned: Sequence[TensorVariable], owner: str) -> None:
     """Raise ValueError if the model's amendments change the conditional of the owned variables."""
-    if not isinstance(model, Declaration):
-        return
-    redrawn = set(owned)
     changing = [
         name
         for name in model.amendments()
-        if name not in model.named_vars or redrawn.intersection(ancestors([model[name]]))
+        if name not in model.named_vars or not set(owned).isdisjoint(ancestors([model[name]]))
     ]
     if changing:
         names = ", ".join(str(rv.name) for rv in owned)
@@ -189,16 +167,14 @@ class Shared(TypedDict, total=False):
 
     model: pm.Model | None
     rng: RandomGenerator
-    blocked: bool
 
 
 class GibbsBlock(BlockedStep):
     """One Gibbs move of several variables, given all others, as a PyMC step method.
 
     A subclass implements `sweep`, and `prepare` if it reads constants from the model. This class
-    translates points, keeps their key order, never writes into them, and resets the tuning before
-    each chain. It is never assigned automatically: pass it in ``pm.sample(step=[...])``, where NUTS
-    takes the variables that no step owns.
+    translates points, never writes into them, and resets the tuning before each chain. Pass it in
+    ``pm.sample(step=[...])``, where NUTS takes the variables that no step owns.
 
     Parameters
     ----------
@@ -211,15 +187,14 @@ class GibbsBlock(BlockedStep):
         Default: the model on the context stack.
     rng : seed or Generator, optional
         Used until `setup_chain` sets the chain's generator.
-    blocked : bool, default=True
-        As PyMC passes it; the step is always one block.
 
     Raises
     ------
     TypeError
         When the model is of none of the types in `declarations`.
     ValueError
-        When the model was amended so that the conditional of the variables changes.
+        When `vars` are not those that the step redraws, and when the model was amended so that
+        their conditional changes.
 
     Attributes
     ----------
@@ -228,11 +203,11 @@ class GibbsBlock(BlockedStep):
     tune : bool
         Whether the chain is still tuning.
     tuning : object
-        Tuned state of the chain's proposals; replaced as a whole, never changed in place. None for
-        steps without tuning.
+        Tuned state of the chain's proposals, made by `initial_tuning`; None for steps without
+        tuning.
     packed : frozenset of str
-        Names of variables that `sweep` takes and returns in unconstrained form. For matrices that
-        the step draws as Cholesky factors, so that it need not multiply and factorise them.
+        Names of variables that `sweep` takes and returns in unconstrained form, such as matrices
+        that the step draws as Cholesky factors.
     """
 
     name = "gibbs_block"
@@ -248,31 +223,35 @@ class GibbsBlock(BlockedStep):
         reads: Sequence[TensorVariable | str] = (),
         model: pm.Model | None = None,
         rng: RandomGenerator = None,
-        blocked: bool = True,
     ):
-        model = pm.modelcontext(model)
-        check_declaration(model, type(self).__name__, *self.declarations)
-        given = None
+        model, owner, given = pm.modelcontext(model), type(self).__name__, None
+        if not isinstance(model, self.declarations):
+            names = " or a ".join(cls.__name__ for cls in self.declarations)
+            raise TypeError(
+                f"{owner} needs a {names} (pm.do, pm.observe and copies return a plain model, "
+                f"which it cannot read). Got {type(model).__name__}."
+            )
         if vars is not None:
             values = get_value_vars_from_user_vars(_variables(vars, model), model)
             given = [model.values_to_rvs[value].name for value in values]
         owns, needs = self.prepare(model, given)
+        if given is not None and set(given) != set(owns):
+            raise ValueError(
+                f"The 'vars' argument of {owner} must be {', '.join(owns)}. Got {sorted(given)}."
+            )
         owned = _variables(owns, model)
         self.vars = [model.rvs_to_values[rv] for rv in owned]
-        check_conditional(model, owned, type(self).__name__)
+        if isinstance(model, Declaration):
+            check_conditional(model, owned, owner)
         self.rng = get_random_generator(rng)
         self._output_map = ValueMap(model, owned, self.packed)
         read = _variables([*needs, *reads], model)
-        self._input_map = (
-            ValueMap(model, [*owned, *read], self.packed) if read else self._output_map
-        )
+        self._input_map = ValueMap(model, [*owned, *read], self.packed)
         self.tune = True
         self.tuning = self.initial_tuning()
 
     def prepare(self, model: Any, given: Names | None) -> tuple[Names, Names]:
-        """Read the model's constants, and choose variables.
-
-        Called once, at construction, before the maps between points and values are made.
+        """Read the model's constants, and choose variables; called once, at construction.
 
         Parameters
         ----------
@@ -284,8 +263,8 @@ class GibbsBlock(BlockedStep):
         Returns
         -------
         owned, read : sequence of str
-            Names of the variables that the step redraws, and of others that `sweep` needs.
-            By default the given variables, or else the declared ones, and no others.
+            Names of the variables that the step redraws (default: the given or else the declared
+            ones), and of others that `sweep` needs.
         """
         return given or declared(model), ()
 
@@ -338,7 +317,7 @@ class GibbsBlock(BlockedStep):
                     f"The sweep of {named} must return values in the support of their variables. "
                     f"That of {name!r} is NaN, or outside of it."
                 )
-        # Updating a copy keeps the order of the keys, on which the sampler relies.
+        # A copy keeps the order of the keys, on which the sampler relies.
         return {**point, **moved}, [stats]
 
     def setup_chain(self, rng: RandomGenerator, tune: int, draws: int) -> None:

@@ -17,14 +17,11 @@ from scipy.linalg import cho_solve, solve_triangular
 
 from kernelzoo.inference import Run
 from kernelzoo.inference.multinomial_probit.vb_kernels import KernelFamily
-from kernelzoo.inference.variational import (
-    binary_factor,
-    concentration_factor,
-    precision_factor,
-    simplex_factor,
-)
+from kernelzoo.inference.variational.concentration import concentration_factor
+from kernelzoo.inference.variational.factors import binary_factor, precision_factor
+from kernelzoo.inference.variational.simplex import simplex_factor
 from kernelzoo.models import MultinomialProbit
-from kernelzoo.models.combinations import Binary, Mean
+from kernelzoo.models.combinations import Binary, Mean, WeightedSum
 from kernelzoo.models.combinations.normal_coordinates import draw_hyperparameters
 from kernelzoo.numerics.probit import log_probability_and_gradient
 
@@ -59,7 +56,7 @@ def start(
     psi = family.start(weights) if len(family.coordinates) else None
     kernels = _first_order(family, psi) if psi else family.stack(np.empty(0))
     rho = np.nan
-    if family.is_product:
+    if not isinstance(rule, WeightedSum):
         weights = np.ones(1)
     elif isinstance(rule, Binary):
         weights = weights / weights.max()

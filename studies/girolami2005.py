@@ -24,12 +24,12 @@ from scipy.special import digamma
 
 from kernelzoo.datasets import Split, twonorm
 from kernelzoo.inference import MAP, Run, fit, predict
-from kernelzoo.inference.composite_kernel.vb import Approximation, Data, update
+from kernelzoo.inference.composite_kernel.vb import Data, sample, update
 from kernelzoo.inference.composite_kernel.vb import start as first_state
 from kernelzoo.inference.composite_kernel.vb_likelihoods import Bernoulli
 from kernelzoo.inference.engine import lean_tree
 from kernelzoo.inference.mutual_completion import kernel_alignment
-from kernelzoo.inference.variational import Gamma
+from kernelzoo.inference.variational.factors import Gamma
 from kernelzoo.models import CompositeKernelClassification
 from kernelzoo.models.combinations import DirichletWeights
 from kernelzoo.models.kernels import Kernels, gaussian, linear, polynomial
@@ -95,10 +95,9 @@ def fit_type_two(
         ends.append((data, state))
     bounds = np.array([state.objective for _, state in ends])
     run = Run(random_seed=seed, progressbar=False, draws=draws)
-    best = Approximation(*ends[int(bounds.argmax())], several=False)
-    sample, _ = best.sample(run.draws, run.rng(1))
+    drawn, _ = sample(*ends[int(bounds.argmax())], run.draws, run.rng(1))
     weights = np.array([state.weights.mean for _, state in ends])
-    return TypeTwo(lean_tree(model, run, sample, {}), bounds, weights)
+    return TypeTwo(lean_tree(model, run, drawn, {}), bounds, weights)
 
 
 def most_likely(factor: Any) -> Gamma:

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import arviz as az
 import numpy as np
+from pymc.step_methods.step_sizes import DualAverageAdaptation
 
 import kernelzoo as kz
-from kernelzoo.custom_steps.moves.hamiltonian import StepTuning, adapt_step
 from kernelzoo.custom_steps.moves.metropolis import (
     initial_concentration_tuning,
     initial_weight_tuning,
@@ -114,22 +114,17 @@ def paper_chain(model, sweeps, tune, rng, thin=1):
 
 def marginal_chain(model, sweeps, tune, rng):
     """States of the sampler with the latent variables integrated out."""
-    target = Target.of(
-        KernelCoordinates.of(model.composition),
-        model.label_codes,
-        model.n_classes,
-        model.tau,
-        model.upsilon,
-        moves_kernel=len(model.design) > 1,
-    )
-    values, tuning = dispersed(model, rng)._asdict(), StepTuning.start(0.1)
+    kernels = KernelCoordinates.of(model.composition)
+    target = Target.of(kernels, model.label_codes, model.n_classes, model.tau, model.upsilon)
+    values = dispersed(model, rng)._asdict()
+    tuning = DualAverageAdaptation(0.1, 0.75, gamma=0.05, k=0.75, t0=10)
     for _ in range(tune):
-        new, info = marginal_sweep(values, target, rng, step=np.exp(tuning.log_step), length=4.0)
+        new, info = marginal_sweep(values, target, rng, step=tuning.current(True), length=4.0)
         values |= new
-        tuning = adapt_step(tuning, info.acceptance, 0.75)
+        tuning.update(info.acceptance, tune=True)
     kept = []
     for _ in range(sweeps):
-        new, _ = marginal_sweep(values, target, rng, step=np.exp(tuning.log_average), length=4.0)
+        new, _ = marginal_sweep(values, target, rng, step=tuning.current(False), length=4.0)
         values |= new
         kept.append(State(**values))
     return kept

@@ -8,7 +8,6 @@ from scipy import stats
 from scipy.special import digamma, gammaln, logsumexp
 from scipy.stats import norm
 
-from kernelzoo.inference.multinomial_probit.vb_kernels import Expectation
 from kernelzoo.models.combinations.products import FixedProduct, Product
 from kernelzoo.models.combinations.sums import Binary, FixedWeights
 from kernelzoo.models.kernels import Theta, gaussian
@@ -217,7 +216,7 @@ class PriorSample:
 
     @property
     def expectation(self):
-        return Expectation(self.samples, self.weights)
+        return self.samples, self.weights
 
     def updated(self, log_likelihood):
         return replace(self, log_likelihood=np.array([log_likelihood(p) for p in self.samples]))

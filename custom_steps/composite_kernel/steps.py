@@ -1,9 +1,8 @@
 r"""Gibbs sampling of regression and classification on a composite kernel.
 
 Given the kernels' weights and their concentrations, the model is conjugate (girolami2005, section
-4, sketches the sampler). The logit becomes conjugate with a Polya-Gamma variable for each object
-(Polson, Scott & Windle 2013), drawn anew in every sweep. `CompositeKernelGibbs` runs the sweep,
-which is plain NumPy, as a PyMC step.
+4, sketches the sampler); in classification with a Polya-Gamma variable for each object (Polson,
+Scott & Windle 2013), drawn anew in every sweep.
 
 =========== ============================================= =================
 paper       meaning                                       code
@@ -25,7 +24,8 @@ serve all, but cost as much as 20 to 35 factorisations.)
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Literal, NamedTuple, Unpack, override
 
 import numpy as np
@@ -39,18 +39,9 @@ from ...numerics.kernel_products import Design
 from ...numerics.normal_regression import Conditional, dual, primal
 from ...validation import Count, argument_error, check_arguments
 from ..block import GibbsBlock, Names, Shared, declared
+from ..moves import metropolis
 from ..moves.ellipse import draw_rate, move_rate, update_simplex
-from ..moves.metropolis import (
-    ConcentrationTuning,
-    WalkTuning,
-    adapt_concentrations,
-    adapt_weights,
-    initial_concentration_tuning,
-    initial_weight_tuning,
-    update_concentrations,
-    update_weights,
-    weights_likelihood,
-)
+from ..moves.metropolis import ConcentrationTuning, WalkTuning
 from ..moves.selection import update_selection
 
 #: Rules of combination whose weights the sweep moves.
@@ -58,10 +49,7 @@ RULES = FixedWeights, DirichletWeights, Binary
 
 
 class State(NamedTuple):
-    """Position of the chain: alpha, phi (M,); beta, varphi (K,); gamma, 1 in classification.
-
-    With several outputs alpha is (P, M), and gamma may be (P,). Varsigma counts only if learned.
-    """
+    """Position of the chain; alpha, phi are (M,), beta, varphi (K,). Varsigma counts if learned."""
 
     alpha: np.ndarray
     phi: np.ndarray
@@ -82,10 +70,7 @@ COLLAPSED = Tuning()
 
 
 class Info(NamedTuple):
-    """Mean acceptance probabilities of the weights' and the concentrations' (K,) Metropolis moves.
-
-    NaN without moves; and the number of evaluations of the evidence with alpha integrated out.
-    """
+    """Mean acceptances of Metropolis moves, NaN without; evaluations of the evidence."""
 
     weights: float
     concentrations: np.ndarray
@@ -94,10 +79,9 @@ class Info(NamedTuple):
 
 @dataclass(frozen=True)
 class Prior:
-    """Hyperparameters; second arguments of Gamma are rates.
+    """phi ~ Gamma(sigma, rate varsigma), varphi ~ Gamma(tau, nu), gamma ~ Gamma(rho, varrho).
 
-    phi ~ Gamma(sigma, varsigma), varphi ~ Gamma(tau, nu), gamma ~ Gamma(rho, varrho). With a
-    `selection`, beta has its prior and there is no varphi.
+    With a `selection`, beta has its prior and there is no varphi.
     """
 
     sigma: float = 1.0
@@ -110,10 +94,7 @@ class Prior:
 
 
 class Terms(NamedTuple):
-    """Precisions w (N,) or a number, and linear terms l, of the scores' likelihood.
-
-    l is (N,), or (N, P) for P outputs that share the number w.
-    """
+    """Precisions w (N,) or a number, and linear terms l (N,), or (N, P) for a number w."""
 
     w: np.ndarray | float
     linear: np.ndarray
@@ -168,10 +149,9 @@ class Independent(Conditional):
 def conditional(
     design: Design, beta: np.ndarray, terms: list[Terms], phi: np.ndarray
 ) -> Conditional:
-    """Conditional distribution of alpha (M,), or (M, P), factorised in the smaller dimension.
+    """Conditional distribution of alpha (M,), or (M, P), factorised in the smaller dimension L.
 
-    O(K^2 M^2 + M^3) with one precision for all objects and stored products; else O(K N M + L^2
-    max(N, M) + L^3) with L = min(N, M). The cubes count for each of the terms.
+    For each of the terms O(K^2 M^2 + M^3) with stored products; else O(K N M + N M L + L^3).
     """
     composite = design.composite(beta)
     if design.products is not None and all(np.ndim(each.w) == 0 for each in terms):
@@ -186,10 +166,7 @@ def conditional(
 def draw_precisions(
     alpha: np.ndarray, sigma: float, varsigma: float, rng: np.random.Generator
 ) -> np.ndarray:
-    """Draw phi | alpha: Gamma(sigma + P/2, rate varsigma + sum_p alpha_p^2/2); O(P M).
-
-    alpha is (M,), or (P, M) for P outputs that share phi.
-    """
+    """Draw phi | alpha (M,) or (P, M): Gamma(sigma + P/2, rate varsigma + sum_p alpha_p^2/2)."""
     alpha = np.atleast_2d(alpha)
     outputs, functions = alpha.shape
     squares = (alpha**2).sum(axis=0)
@@ -199,10 +176,7 @@ def draw_precisions(
 def draw_noise_precision(
     residual: np.ndarray, rho: float, varrho: float, rng: np.random.Generator
 ) -> float:
-    """Draw gamma | residual: Gamma(rho + N/2, rate varrho + sum residual^2/2); O(N).
-
-    N counts all numbers of the residuals, (N,) or (N, P), that share gamma.
-    """
+    """Draw gamma | residual: Gamma(rho + N/2, rate varrho + sum residual^2/2) of its N numbers."""
     squares = np.vdot(residual, residual)
     return rng.standard_gamma(rho + 0.5 * residual.size) / (varrho + 0.5 * squares)
 
@@ -221,12 +195,10 @@ def sweep(
 ) -> tuple[State, Info]:
     """Redraw alpha and the variables named in `redraw`, leaving the joint posterior invariant.
 
-    The order matters. The auxiliary variables depend on alpha and come first. Then the kernels'
-    weights may move with alpha integrated out: until alpha is redrawn, no draw may depend on its
-    old value. With proposals in `tuning`, beta moves by Metropolis given alpha, and varphi given
-    beta. Without, they move by elliptical slice sampling, and selections by draws from their
-    conditional, `block` kernels jointly; each move costs about three factorisations. Varsigma moves
-    with phi.
+    The auxiliary variables depend on alpha and come first. Weights that move with alpha integrated
+    out come next: until alpha is redrawn, no draw may depend on its old value. With proposals in
+    `tuning`, beta moves by Metropolis given alpha, and varphi given beta; without, by elliptical
+    slice sampling, and selections by draws of `block` kernels jointly.
     """
     alpha, phi, beta, varphi, gamma, varsigma = state
     rate = prior.varsigma
@@ -234,37 +206,29 @@ def sweep(
     acceptance, evaluations = np.nan, 0
     joint = "varphi" in redraw and tuning.concentrations is None
 
-    def evidence(weights: np.ndarray) -> float:
-        return conditional(design, weights, terms, phi).log_evidence()
+    def evidence(weights: np.ndarray, precisions: np.ndarray = phi) -> float:
+        return conditional(design, weights, terms, precisions).log_evidence()
 
     if tuning.weights is not None:
-        log_likelihood = weights_likelihood(*_by_kernel(design, alpha, terms))
-        beta, acceptance = update_weights(beta, varphi, log_likelihood, tuning.weights, rng, moves)
+        log_likelihood = metropolis.weights_likelihood(*_by_kernel(design, alpha, terms))
+        beta, acceptance = metropolis.update_weights(
+            beta, varphi, log_likelihood, tuning.weights, rng, moves
+        )
     elif "beta" in redraw and prior.selection is not None:
         log_odds, empty = prior.selection.log_odds(len(beta)), prior.selection.empty
         beta, evaluations = update_selection(beta, evidence, log_odds, rng, block, empty, moves)
     elif "beta" in redraw:
+        learned = (prior.tau, prior.nu) if joint else None
         beta, varphi, evaluations = update_simplex(
-            beta,
-            varphi,
-            evidence,
-            rng,
-            moves,
-            concentrations=(prior.tau, prior.nu) if joint else None,
+            beta, varphi, evidence, rng, moves, concentrations=learned
         )
     concentration_acceptance = np.full(len(beta), np.nan)
     if tuning.concentrations is not None:
-        varphi, concentration_acceptance = update_concentrations(
+        varphi, concentration_acceptance = metropolis.update_concentrations(
             varphi, beta, prior.tau, prior.nu, tuning.concentrations, rng, moves
         )
     if isinstance(rate, LearnedScale) and "varsigma" in redraw:
-        varsigma, phi, more = move_rate(
-            varsigma,
-            phi,
-            lambda phi: conditional(design, beta, terms, phi).log_evidence(),
-            rate,
-            rng,
-        )
+        varsigma, phi, more = move_rate(varsigma, phi, partial(evidence, beta), rate, rng)
         evaluations += more
         varsigma = draw_rate(varsigma, phi, prior.sigma, rate, rng)
     alpha = conditional(design, beta, terms, phi).draw(rng).T
@@ -297,10 +261,9 @@ def _by_kernel(
 class CompositeKernelGibbs(GibbsBlock):
     """Gibbs sampler of `CompositeKernelRegression` and `CompositeKernelClassification`.
 
-    A sweep redraws alpha and those of phi, beta, varphi, gamma and varsigma that are in `vars`, by
-    default all. If the declaration integrates alpha out, the sweep draws alpha for its own use.
-    `kz.Gibbs` explains the settings. Kernels and responses are read at construction: make a new
-    step after ``pm.set_data``.
+    A sweep redraws all free variables of the declaration; if this integrates alpha out, the sweep
+    draws alpha for its own use. `kz.Gibbs` explains the settings. Kernels and responses are read at
+    construction: make a new step after ``pm.set_data``.
 
     Statistics: the mean acceptance probabilities of a sweep's Metropolis moves, NaN without them,
     and the number of evaluations of the evidence in a marginal sweep.
@@ -328,24 +291,27 @@ class CompositeKernelGibbs(GibbsBlock):
         super().__init__(vars, **shared)
 
     def prepare(self, model: Any, given: Names | None) -> tuple[Names, Names]:
-        """Read kernels and responses; choose the variables."""
+        """Read kernels and responses."""
         owner = type(self).__name__
-        owned = given or declared(model)
-        self._owned = frozenset(owned)
-        marginal = "alpha" not in model.named_vars
-        if not marginal and "alpha" not in self._owned:
-            raise argument_error("vars", owner, "with alpha", f"{sorted(self._owned)}")
-        if "varsigma" in self._owned and "phi" not in self._owned:
-            got = f"{sorted(self._owned)}"
-            raise argument_error("vars", owner, "such that phi moves with varsigma", got)
-        self._likelihood, self._prior = _likelihood(model), _prior(model)
-        selects = self._prior.selection is not None
-        if not self._marginal and (selects or (marginal and "beta" in self._owned)):
-            rule = "'marginal' for Binary selections, and for models with alpha integrated out"
-            raise argument_error("scheme", owner, rule, "'paper'")
+        owned = declared(model)
+        self._owned, collapsed = frozenset(owned), "alpha" not in model.named_vars
+        rule, prior = model.combination, {"sigma": model.sigma, "varsigma": model.varsigma}
+        self._likelihood: Likelihood
+        if isinstance(model, CompositeKernelRegression):
+            self._likelihood = Regression(model.target_values)
+            prior |= {"rho": model.rho, "varrho": model.varrho}
+        else:
+            self._likelihood = Classification(model.label_codes - 0.5)
+        if isinstance(rule, DirichletWeights):
+            prior |= {"tau": rule.tau, "nu": rule.nu}
+        selects = isinstance(rule, Binary)
+        self._prior = Prior(**prior, selection=rule if selects else None)
+        if not self._marginal and (selects or (collapsed and "beta" in self._owned)):
+            needed = "'marginal' for Binary selections, and for models with alpha integrated out"
+            raise argument_error("scheme", owner, needed, "'paper'")
         design = model.design
         self._design = Design.of(design, constant=model.bias_apart)
-        concentration = getattr(model.combination, "varphi", None) or 1.0
+        concentration = getattr(rule, "varphi", None) or 1.0
         # Values of parameters that are not variables of the model.
         k, m = len(design), design.shape[2]
         self._constants: dict[str, Any] = {
@@ -354,16 +320,16 @@ class CompositeKernelGibbs(GibbsBlock):
             "varphi": np.full(k, concentration),
             "gamma": 1.0,
         }
-        return owned, [n for n in declared(model) if n in State._fields and n not in owned]
+        return owned, ()
 
     def initial_tuning(self) -> Tuning:
         """Untuned proposals, for those of beta and varphi that move by Metropolis."""
+        if self._marginal:
+            return COLLAPSED
         k = len(self._design.stack)
-        by_ellipse = {"beta", "varphi"} if self._marginal and "beta" in self._owned else set()
-        by_metropolis = self._owned - by_ellipse
         return Tuning(
-            initial_weight_tuning(k) if "beta" in by_metropolis else None,
-            initial_concentration_tuning(k) if "varphi" in by_metropolis else None,
+            metropolis.initial_weight_tuning(k) if "beta" in self._owned else None,
+            metropolis.initial_concentration_tuning(k) if "varphi" in self._owned else None,
         )
 
     def sweep(
@@ -382,36 +348,13 @@ class CompositeKernelGibbs(GibbsBlock):
             block=self._block,
         )
         if self.tune:
-            self.tuning = _adapt(self.tuning, state, info)
+            weights, concentrations = self.tuning
+            self.tuning = Tuning(
+                metropolis.adapt_weights(weights, state.beta, info.weights),
+                metropolis.adapt_concentrations(concentrations, info.concentrations),
+            )
         return state._asdict(), {
             "beta_accept": info.weights,
             "varphi_accept": np.mean(info.concentrations),
             "evaluations": info.evaluations,
         }
-
-
-def _likelihood(
-    model: CompositeKernelRegression | CompositeKernelClassification,
-) -> Likelihood:
-    if isinstance(model, CompositeKernelRegression):
-        return Regression(model.target_values)
-    return Classification(model.label_codes - 0.5)
-
-
-def _prior(model: CompositeKernelRegression | CompositeKernelClassification) -> Prior:
-    prior = Prior(model.sigma, model.varsigma)
-    if isinstance(model, CompositeKernelRegression):
-        prior = replace(prior, rho=model.rho, varrho=model.varrho)
-    rule = model.combination
-    if isinstance(rule, DirichletWeights):
-        return replace(prior, tau=rule.tau, nu=rule.nu)
-    return replace(prior, selection=rule) if isinstance(rule, Binary) else prior
-
-
-def _adapt(tuning: Tuning, state: State, info: Info) -> Tuning:
-    weights, concentrations = tuning
-    if weights is not None:
-        weights = adapt_weights(weights, state.beta, info.weights)
-    if concentrations is not None:
-        concentrations = adapt_concentrations(concentrations, info.concentrations)
-    return Tuning(weights, concentrations)

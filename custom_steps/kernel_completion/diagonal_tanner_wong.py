@@ -4,10 +4,9 @@ I-step, eqs (12)-(15): W21 and W22.1 given delta. P-step: lambda given delta, th
 lambda and the diagonal of W.
 
 The P-step reads only the diagonal of W22.1. Hence the I-step has two forms: TW1 draws the Wishart
-matrix W22.1, eq (13); TW2 draws its diagonal, eq (15). As the Wishart scale is diagonal, the
-diagonal entries are independent with the distribution of eq (15), so that (lambda, delta, W21, diag
-W) is the same Markov chain in both forms. For a declaration with the whole W22.1, TW2 also draws
-the correlations, which are independent of the diagonal.
+matrix W22.1, eq (13); TW2 draws its diagonal, eq (15), whose entries are independent because the
+scale is diagonal. (lambda, delta, W21, diag W) is the same Markov chain in both. For a declaration
+with the whole W22.1, TW2 also draws the correlations, which are independent of the diagonal.
 
 No matrix is factorised: with a diagonal scale, W22.1 = LL' is drawn by the rows of L. W22.1 stays
 in the packed form of `PositiveDefinite`, the lower triangle of L by rows with the logarithms of its
@@ -25,16 +24,9 @@ from ...models.completion.diagonal_draws import Missing, draw_diagonal, draw_W21
 from ...models.diagonal_wishart_completion import DiagonalWishartCompletion
 from ...numerics.packed_factor import order_of_packed, triangle
 from ...validation import argument_error, check_name
-from ..block import GibbsBlock, Names, Shared, check_owned
+from ..block import GibbsBlock, Names, Shared
 
 type Array = npt.NDArray[np.float64]
-
-
-class Parameters(NamedTuple):
-    """lambda, and delta (n,), training objects first."""
-
-    lam: float
-    delta: Array
 
 
 class Constants(NamedTuple):
@@ -44,7 +36,6 @@ class Constants(NamedTuple):
     """
 
     w: Array
-    n2: int
     r: float
     eta: float
     zeta: float
@@ -97,12 +88,12 @@ def impute(
 
 def draw_parameters(
     constants: Constants, delta: Array, diagonal_of_W22: Array, rng: np.random.Generator
-) -> Parameters:
+) -> tuple[float, Array]:
     """P-step: lambda given delta, then delta given lambda and the diagonal of W. O(n)."""
-    w, _, r, eta, zeta, tau = constants
+    w, r, eta, zeta, tau = constants
     lam = rng.standard_gamma(len(delta) * eta + zeta) / (tau + np.sum(1 / delta))
     diagonal = np.concatenate([w, diagonal_of_W22])
-    return Parameters(lam, (lam + diagonal / 2) / rng.standard_gamma(eta + r / 2, len(delta)))
+    return lam, (lam + diagonal / 2) / rng.standard_gamma(eta + r / 2, len(delta))
 
 
 class _DiagonalTannerWong(GibbsBlock):
@@ -111,13 +102,9 @@ class _DiagonalTannerWong(GibbsBlock):
     declarations = (DiagonalWishartCompletion,)
     owns: ClassVar[tuple[str, ...]]
     needs: ClassVar[tuple[str, ...]]
-    stats_dtypes_shapes: ClassVar[dict[str, Any]] = {}
 
     def prepare(self, model: Any, given: Names | None) -> tuple[Names, Names]:
-        check_owned(given, self.owns, type(self).__name__)
-        self._constants = Constants(
-            model.w.copy(), model.n_test, model.r, model.eta, model.zeta, model.tau
-        )
+        self._constants = Constants(model.w.copy(), model.r, model.eta, model.zeta, model.tau)
         # A diagonal W22_1 is not packed.
         self.packed = frozenset() if model.diagonal_W22_1 else frozenset({"W22_1"})
         return self.owns, self.needs
@@ -126,9 +113,9 @@ class _DiagonalTannerWong(GibbsBlock):
 class DiagonalTannerWongImputation(_DiagonalTannerWong):
     """I-step of the simplified model, eqs (12)-(15): redraws W21 and W22_1 given delta.
 
-    `variant` "TW1" draws W22_1 as a Wishart matrix, eq (13); "TW2" its diagonal by independent
-    Gammas, eq (15), and its correlations separately. Both give the same distribution. A W22_1 that
-    is declared diagonal needs "TW2". Kernels are read at construction, as for the posterior's step.
+    `variant` "TW1" draws W22_1 as a Wishart matrix, eq (13); "TW2" its diagonal, eq (15), and its
+    correlations separately, with the same distribution. A W22_1 that is declared diagonal needs
+    "TW2". Kernels are read at construction.
     """
 
     name = "diagonal_tanner_wong_imputation"
@@ -162,9 +149,8 @@ class DiagonalTannerWongImputation(_DiagonalTannerWong):
 class DiagonalTannerWongPosterior(_DiagonalTannerWong):
     """P-step of the simplified model: redraws lambda given delta, then delta given lambda and W.
 
-    The model's kernels are read at construction: make a new step after ``pm.set_data``. The chain
-    moves slowly, because lambda depends on delta only, and the test objects' part of delta on
-    lambda and imputed entries only: ``fit(model, "exact")`` needs no chain.
+    Kernels are read at construction: make a new step after ``pm.set_data``. The chain moves slowly,
+    because lambda depends on delta only; ``fit(model, "exact")`` needs no chain.
     """
 
     name = "diagonal_tanner_wong_posterior"

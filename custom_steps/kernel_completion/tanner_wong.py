@@ -11,7 +11,7 @@ K11^-1 - m) (K11^-1 + Theta11^-1)^-1 (K21 K11^-1 - m)', m = Theta21 Theta11^-1. 
 of `Spectrum` its middle factor is diagonal.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Unpack
 
 import numpy as np
@@ -23,7 +23,7 @@ from ...models.wishart_completion import CompletionParameters, WishartCompletion
 from ...models.wishart_kernel_mixture import WishartKernelMixture
 from ...numerics.wishart import Bartlett, Spectrum, solve_right
 from ...validation import check_name
-from ..block import GibbsBlock, Names, Shared, check_owned
+from ..block import GibbsBlock, Names, Shared
 
 type Array = npt.NDArray[np.float64]
 
@@ -117,9 +117,7 @@ def draw_whole(constants: Constants, missing: Missing, rng: np.random.Generator)
     return Parameters(L11 @ L11.T, L22 @ L22.T, solve_right(np.ascontiguousarray(L21), L11))
 
 
-type PStep = Callable[[Constants, Missing, np.random.Generator], Parameters]
-
-P_STEPS: dict[str, PStep] = {"joint": draw_joint, "inverse-wishart": draw_whole}
+P_STEPS = {"joint": draw_joint, "inverse-wishart": draw_whole}
 
 
 class _TannerWong(GibbsBlock):
@@ -130,7 +128,6 @@ class _TannerWong(GibbsBlock):
     needs: ClassVar[tuple[str, ...]]
 
     def prepare(self, model: Any, given: Names | None) -> tuple[Names, Names]:
-        check_owned(given, self.owns, type(self).__name__)
         self._constants = Constants.of(model.parameters)
         return self.owns, self.needs
 
@@ -138,12 +135,11 @@ class _TannerWong(GibbsBlock):
 class TannerWongImputation(_TannerWong):
     """I-step of the Tanner-Wong algorithm, eq (5): redraws K21 and K22_1 given Sigma.
 
-    The model's kernels are read at construction: make a new step after ``pm.set_data``. ValueError
-    for a `WishartKernelMixture` without matched parameters.
+    Kernels are read at construction: make a new step after ``pm.set_data``. ValueError for a
+    `WishartKernelMixture` without matched parameters.
     """
 
     name = "tanner_wong_imputation"
-    stats_dtypes_shapes: ClassVar[dict[str, Any]] = {}
     owns = ("K21", "K22_1")
     needs = ("Sigma22_1", "B")
 
@@ -164,7 +160,6 @@ class TannerWongPosterior(_TannerWong):
     """
 
     name = "tanner_wong_posterior"
-    stats_dtypes_shapes: ClassVar[dict[str, Any]] = {}
     owns = ("Sigma11", "Sigma22_1", "B")
     needs = ("K21", "K22_1")
 

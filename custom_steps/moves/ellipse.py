@@ -14,17 +14,7 @@ A learned rate v of precisions phi_m ~ Gamma(shape, rate v), see `LearnedScale`:
 from collections.abc import Callable
 
 import numpy as np
-from scipy.special import (
-    gammainc,
-    gammaincc,
-    gammainccinv,
-    gammaincinv,
-    gammaln,
-    log_ndtr,
-    ndtr,
-    ndtri,
-    ndtri_exp,
-)
+from scipy import special
 
 from ...models.combinations.sums import SMALLEST
 from ...models.learned_scale import LearnedScale
@@ -34,7 +24,7 @@ from .metropolis import log_gamma_draw
 _LEAST_BRACKET = 1e-10
 # Below this log g, P(a, g) = g^a / Gamma(a + 1) to twelve digits.
 _LEADING_TERM = -30.0
-LARGEST_SCORE = -float(ndtri(1e-280))
+LARGEST_SCORE = -float(special.ndtri(1e-280))
 
 
 def normal_score(log_g: np.ndarray, shape: np.ndarray | float) -> np.ndarray:
@@ -45,9 +35,9 @@ def normal_score(log_g: np.ndarray, shape: np.ndarray | float) -> np.ndarray:
     tiny = log_g < _LEADING_TERM
     # The dummy value keeps the unused branch finite.
     g = np.where(tiny, 1.0, np.exp(log_g))
-    below, above = gammainc(shape, g), gammaincc(shape, g)
-    score = np.where(below < above, ndtri(below), -ndtri(above))
-    return np.where(tiny, ndtri_exp(shape * log_g - gammaln(shape + 1.0)), score)
+    below, above = special.gammainc(shape, g), special.gammaincc(shape, g)
+    score = np.where(below < above, special.ndtri(below), -special.ndtri(above))
+    return np.where(tiny, special.ndtri_exp(shape * log_g - special.gammaln(shape + 1.0)), score)
 
 
 def log_quantile(z: np.ndarray, shape: np.ndarray | float) -> np.ndarray:
@@ -55,11 +45,11 @@ def log_quantile(z: np.ndarray, shape: np.ndarray | float) -> np.ndarray:
 
     NaN beyond `LARGEST_SCORE` in size, unless the quantile is below 1e-13.
     """
-    leading = (log_ndtr(z) + gammaln(shape + 1.0)) / shape
+    leading = (special.log_ndtr(z) + special.gammaln(shape + 1.0)) / shape
     tiny = leading < _LEADING_TERM
     inside = np.where(tiny, 0.0, z)
-    lower = gammaincinv(shape, ndtr(np.minimum(inside, 0.0)))
-    upper = gammainccinv(shape, ndtr(-np.maximum(inside, 0.0)))
+    lower = special.gammaincinv(shape, special.ndtr(np.minimum(inside, 0.0)))
+    upper = special.gammainccinv(shape, special.ndtr(-np.maximum(inside, 0.0)))
     central = np.where(tiny, 1.0, np.where(inside < 0, lower, upper))
     central[np.abs(inside) > LARGEST_SCORE] = np.nan
     return np.where(tiny, leading, np.log(central))
@@ -102,10 +92,9 @@ def update_simplex(
 ) -> tuple[np.ndarray, np.ndarray, int]:
     """Move beta (K,) given varphi, or both, by elliptical slice sampling; count the evaluations.
 
-    The sum of the g, independent of beta and of the data, is first redrawn from Gamma(sum varphi,
-    1). `concentrations` are shape tau and rate nu of the prior of varphi; without them it is kept.
-    Weights below 1e-300 are outside the support. FloatingPointError for weights so far out in the
-    tails of their prior that its quantiles underflow.
+    The sum of the g, independent of beta and of the data, is first redrawn. `concentrations` are
+    shape tau and rate nu of the prior of varphi; without them it is kept. Weights below 1e-300 are
+    outside the support. FloatingPointError where quantiles of the prior underflow.
     """
     k = len(beta)
     log_g = np.log(np.maximum(beta, SMALLEST)) + log_gamma_draw(varphi.sum(), rng)

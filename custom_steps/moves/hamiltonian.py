@@ -1,4 +1,4 @@
-"""Hamiltonian Monte Carlo with trajectories of random length, and the tuning of its step.
+"""Hamiltonian Monte Carlo with trajectories of random length.
 
 The coordinates of the position are scaled to posterior standard deviations of at most about one, so
 that the length of a trajectory needs no tuning. Lengths are uniform on (0, 2 `length`], which
@@ -7,17 +7,13 @@ invariant (Neal 2011, MCMC using Hamiltonian dynamics).
 """
 
 from collections.abc import Callable
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
 
 type LogDensity = Callable[[np.ndarray], tuple[float, np.ndarray]]
 
 MOST_STEPS = 1_000
-# Dual averaging, with the constants of Hoffman & Gelman (2014), The no-U-turn sampler, section 3.2.
-_SHRINKAGE = 0.05
-_HEAD_START = 10
-_FORGETTING = 0.75
 
 
 class Move(NamedTuple):
@@ -26,38 +22,6 @@ class Move(NamedTuple):
     position: np.ndarray
     acceptance: float
     steps: int
-
-
-class StepTuning(NamedTuple):
-    """Step of the leapfrog integrator while it is tuned, after a number of `updates`.
-
-    `shortfall` is the running mean of target minus acceptance. Logarithms: the first step, the next
-    one to try, and the one to use once tuning has ended.
-    """
-
-    first: float
-    updates: int
-    shortfall: float
-    log_step: float
-    log_average: float
-
-    @classmethod
-    def start(cls, step: float) -> Self:
-        """Tuning before the first move, which uses `step`."""
-        log_step = float(np.log(step))
-        return cls(log_step, 0, 0.0, log_step, log_step)
-
-
-def adapt_step(tuning: StepTuning, acceptance: float, target: float) -> StepTuning:
-    """Update the step after a move with this acceptance probability; only while the chain tunes."""
-    updates = tuning.updates + 1
-    weight = 1 / (updates + _HEAD_START)
-    shortfall = (1 - weight) * tuning.shortfall + weight * (target - acceptance)
-    # Larger steps are tried first, because they are cheaper.
-    log_step = tuning.first + np.log(10) - np.sqrt(updates) / _SHRINKAGE * shortfall
-    gain = updates**-_FORGETTING
-    average = gain * log_step + (1 - gain) * tuning.log_average
-    return StepTuning(tuning.first, updates, shortfall, float(log_step), float(average))
 
 
 def hamiltonian_move(

@@ -2,11 +2,9 @@ r"""Metropolis moves: a random walk in unbounded coordinates, and weights on the
 
 The pair rho_s ~ Gamma(mu, rate lam), beta | rho ~ Dirichlet(rho) is part of all composite-kernel
 models (damoulas2009, section 3.1 and appendix A; girolami2005, section 3). The functions take the
-log-likelihood of beta as an argument, so that they serve all these models.
-
-Position, statistics of a move, and tuning are separate objects: an update returns the position and
-its acceptance, and `adapt_walk`, `adapt_weights` and `adapt_concentrations` replace the tuning,
-only while the chain tunes.
+log-likelihood of beta as an argument, so that they serve all these models. An update returns the
+position and its acceptance; `adapt_walk`, `adapt_weights` and `adapt_concentrations` replace the
+tuning, while the chain tunes.
 """
 
 from collections.abc import Callable
@@ -70,11 +68,15 @@ def walk(
     return x, acceptance / moves
 
 
-def adapt_walk(tuning: WalkTuning, x: np.ndarray, acceptance: float, target: float) -> WalkTuning:
-    """Update the proposal after moves that ended at x; only while the chain tunes.
+def adapt_walk(
+    tuning: WalkTuning | None, x: np.ndarray, acceptance: float, target: float
+) -> WalkTuning | None:
+    """Update the proposal after moves that ended at x; None, or without moves, it stays as it is.
 
     Scale and shape follow Andrieu & Thoms (2008), A tutorial on adaptive MCMC, algorithm 4.
     """
+    if tuning is None or np.isnan(acceptance):
+        return tuning
     step = gain(tuning.updates)
     mean = x if tuning.mean is None else tuning.mean
     deviation = x - mean
@@ -163,10 +165,10 @@ def update_weights(
     rng: np.random.Generator,
     moves: int,
 ) -> tuple[np.ndarray, float]:
-    """Move beta (S,) given rho by random-walk Metropolis in log-ratio coordinates.
+    """Move beta (S,) given rho by Metropolis in log-ratio coordinates; return the acceptance, too.
 
-    Also returns the mean acceptance probability. Source: damoulas2009, appendix A, ratio A(beta,
-    beta*), with the Jacobian of the log-ratios. Weights below 1e-300 are outside the support.
+    Source: damoulas2009, appendix A, ratio A(beta, beta*), with the Jacobian of the log-ratios.
+    Weights below 1e-300 are outside the support.
     """
 
     def log_density(ratios: np.ndarray) -> float:
@@ -224,15 +226,19 @@ def update_concentrations(
     return np.exp(log_rho), acceptance / moves
 
 
-def adapt_weights(tuning: WalkTuning, beta: np.ndarray, acceptance: float) -> WalkTuning:
-    """Update the proposal after a sweep that ended at beta; only while the chain tunes."""
+def adapt_weights(
+    tuning: WalkTuning | None, beta: np.ndarray, acceptance: float
+) -> WalkTuning | None:
+    """Update the proposal, if there is one, after a sweep that ended at beta."""
     return adapt_walk(tuning, _log_ratios(beta), acceptance, TARGET_JOINT)
 
 
 def adapt_concentrations(
-    tuning: ConcentrationTuning, acceptance: np.ndarray
-) -> ConcentrationTuning:
-    """Update the proposal after a sweep with these acceptances; only while the chain tunes."""
+    tuning: ConcentrationTuning | None, acceptance: np.ndarray
+) -> ConcentrationTuning | None:
+    """Update the proposal, if there is one, after a sweep with these acceptances."""
+    if tuning is None:
+        return None
     excess = acceptance - TARGET_SINGLE
     return ConcentrationTuning(
         updates=tuning.updates + 1, log_steps=tuning.log_steps + gain(tuning.updates) * excess

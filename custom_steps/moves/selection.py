@@ -1,7 +1,6 @@
-"""Gibbs moves of a 0/1 selection of kernels.
+"""Gibbs moves of a 0/1 selection of kernels, with the regression weights integrated out.
 
-The evidence of a selection is that of the model with its regression weights integrated out. They
-must be redrawn right after the move, because the move ignores their values.
+These must be redrawn right after the move, because it ignores their values.
 """
 
 from collections.abc import Callable

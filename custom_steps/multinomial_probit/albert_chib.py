@@ -1,8 +1,7 @@
 """Albert and Chib's sweep of the multinomial probit in NumPy, for every rule and learned kernels.
 
 A sweep draws the utilities Y (damoulas2009, eq 3), then the variables of the composite kernel, then
-W and zeta (appendix A). Moves given Y and W come before moves with W integrated out, and W is
-redrawn right after these. `AlbertChib` runs the sweep as a PyMC step.
+W and zeta (appendix A). W is redrawn right after moves with W integrated out.
 
 ============= ============================================ ========================
 paper         meaning                                      code
@@ -27,26 +26,11 @@ from ...models.combinations.products import FixedProduct, Product
 from ...models.combinations.sums import SMALLEST, Binary, Combination, FixedWeights, Mean
 from ...models.learned_scale import LearnedScale
 from ...models.multinomial_probit import Composition, MultinomialProbit
-from ...numerics.kernel_products import Design
 from ...validation import Count, CountOrZero, argument_error, check_arguments
-from ..block import GibbsBlock, Names, Shared, check_owned, declared
+from ..block import GibbsBlock, Names, Shared, declared
+from ..moves import metropolis
 from ..moves.ellipse import draw_rate
-from ..moves.metropolis import (
-    TARGET_JOINT,
-    TARGET_SINGLE,
-    ConcentrationTuning,
-    WalkTuning,
-    adapt_concentrations,
-    adapt_walk,
-    adapt_weights,
-    initial_concentration_tuning,
-    initial_walk_tuning,
-    initial_weight_tuning,
-    update_concentrations,
-    update_weights,
-    walk,
-    weights_likelihood,
-)
+from ..moves.metropolis import ConcentrationTuning, WalkTuning, walk
 from ..moves.selection import update_selection
 from .conditionals import draw_regressors, draw_shift, draw_variances, log_evidence, sample_cone
 
@@ -58,10 +42,9 @@ HELD = 100
 
 
 class Moves(NamedTuple):
-    """Numbers of moves in a sweep: of Metropolis given Y and W, and with W integrated out.
+    """Numbers of Metropolis moves in a sweep, given Y and W, and with W integrated out.
 
-    The latter cost C Cholesky factorisations each. `block` kernels of a selection are redrawn
-    jointly; 0 for none.
+    `block` kernels of a selection are redrawn jointly; 0 for none.
     """
 
     given_regressors: int = 5
@@ -90,28 +73,31 @@ class Info(NamedTuple):
 
 def initial_tuning(composition: Composition) -> Tuning:
     """Return untuned proposals for the learned variables of a composition."""
-    tuning = moves_of(composition.rule).initial_tuning(len(composition.known))
-    if not (n_walked := len(composition.coordinates)):
-        return tuning
-    walk_tuning = initial_walk_tuning(np.eye(n_walked))
-    return tuning._replace(given_regressors=walk_tuning, collapsed=walk_tuning)
+    n_kernels, n_walked = len(composition.known), len(composition.coordinates)
+    is_mean = isinstance(composition.rule, Mean)
+    of_walk = metropolis.initial_walk_tuning(np.eye(n_walked)) if n_walked else None
+    return Tuning(
+        weights=metropolis.initial_weight_tuning(n_kernels) if is_mean else None,
+        concentrations=metropolis.initial_concentration_tuning(n_kernels) if is_mean else None,
+        given_regressors=of_walk,
+        collapsed=of_walk,
+    )
 
 
 def adapt(tuning: Tuning, values: Values, info: Info, composition: Composition) -> Tuning:
     """Adapt the proposals after a sweep that ended at `values`, while the chain tunes."""
     sweeps, weights, concentrations, given, collapsed = tuning
     if weights is not None:
-        weights = adapt_weights(weights, values["beta"], info.weights)
-    if concentrations is not None:
-        concentrations = adapt_concentrations(concentrations, info.concentrations)
-    if given is not None and collapsed is not None:
-        psi = composition.coordinates.psi(values)
-        target = TARGET_SINGLE if len(psi) == 1 else TARGET_JOINT
-        if not np.isnan(info.given_regressors):
-            given = adapt_walk(given, psi, info.given_regressors, target)
-        if not np.isnan(info.collapsed):
-            collapsed = adapt_walk(collapsed, psi, info.collapsed, target)
-    return Tuning(sweeps + 1, weights, concentrations, given, collapsed)
+        weights = metropolis.adapt_weights(weights, values["beta"], info.weights)
+    psi = np.empty(0) if given is None else composition.coordinates.psi(values)
+    target = metropolis.TARGET_SINGLE if len(psi) == 1 else metropolis.TARGET_JOINT
+    return Tuning(
+        sweeps + 1,
+        weights,
+        metropolis.adapt_concentrations(concentrations, info.concentrations),
+        metropolis.adapt_walk(given, psi, info.given_regressors, target),
+        metropolis.adapt_walk(collapsed, psi, info.collapsed, target),
+    )
 
 
 def sweep(
@@ -127,8 +113,8 @@ def sweep(
 ) -> tuple[Values, Info]:
     """Redraw W, zeta and the variables of the composite kernel once; the posterior is invariant.
 
-    tau and upsilon are shape and rate of 1/zeta. Variables without a proposal in `tuning` are kept.
-    O(N M^2), and C Cholesky factorisations of size M, besides the moves.
+    Variables without a proposal in `tuning` are kept. C Cholesky factorisations of size M, and as
+    many for each move with W integrated out.
     """
     new = {name: np.asarray(value) for name, value in values.items()}
     y = sample_cone(composition.composite(new) @ new["W"].T, labels, rng)
@@ -136,10 +122,23 @@ def sweep(
     of_rule = moves_of(composition.rule)
     # Moves given W come first, because collapsed moves make W stale.
     info = of_rule.given_regressors(task)
-    given = _walk_given_regressors(task)
+    given = _walk(
+        task,
+        tuning.given_regressors,
+        moves.given_regressors,
+        lambda composite: -0.5 * float(np.sum((y - composite @ new["W"].T) ** 2)),
+    )
     of_rule.collapsed(task)
-    collapsed = _walk_collapsed(task)
-    of_rule.hyperparameters(task)
+    collapsed = _walk(
+        task,
+        tuning.collapsed,
+        moves.collapsed,
+        lambda composite: log_evidence(y, new["zeta"], composite, composite.T @ composite),
+    )
+    exponents = composition.coordinates
+    if exponents.n_exponents:
+        # The walks have integrated them out.
+        new["pi"], new["chi"] = draw_hyperparameters(new["beta"], exponents.a, exponents.b, rng)
     composite = composition.composite(new)
     W = draw_regressors(y, new["zeta"], composite, composition.gram(new, composite), rng)
     new["W"] = draw_shift(W, new["zeta"], rng)
@@ -176,10 +175,6 @@ class RuleMoves:
 
     rule: Any
 
-    def initial_tuning(self, n_kernels: int) -> Tuning:
-        """Return untuned proposals of the weights, if they move by Metropolis."""
-        return Tuning()
-
     def given_regressors(self, task: Task) -> Info:
         """Redraw the weights given W; return the acceptances."""
         return Info()
@@ -187,19 +182,9 @@ class RuleMoves:
     def collapsed(self, task: Task) -> None:
         """Redraw the weights with W integrated out."""
 
-    def hyperparameters(self, task: Task) -> None:
-        """Redraw what exponents depend on: the walks have integrated it out."""
-
 
 class MeanMoves(RuleMoves):
     """Metropolis moves of weights on the simplex and of their concentrations, given W."""
-
-    @override
-    def initial_tuning(self, n_kernels: int) -> Tuning:
-        return Tuning(
-            weights=initial_weight_tuning(n_kernels),
-            concentrations=initial_concentration_tuning(n_kernels),
-        )
 
     @override
     def given_regressors(self, task: Task) -> Info:
@@ -209,17 +194,17 @@ class MeanMoves(RuleMoves):
             kernels = composition.kernels(new)
             s, n, m = kernels.shape
             partial = (kernels.reshape(s * n, m) @ new["W"].T).reshape(s, -1)
-            new["beta"], acceptance = update_weights(
+            new["beta"], acceptance = metropolis.update_weights(
                 new["beta"],
                 new["rho"],
-                weights_likelihood(partial, y.ravel()),
+                metropolis.weights_likelihood(partial, y.ravel()),
                 tuning.weights,
                 rng,
                 moves.given_regressors,
             )
             info = info._replace(weights=acceptance)
         if tuning.concentrations is not None:
-            new["rho"], acceptances = update_concentrations(
+            new["rho"], acceptances = metropolis.update_concentrations(
                 *(new["rho"], new["beta"], self.rule.mu, self.rule.lam),
                 *(tuning.concentrations, rng, moves.given_regressors),
             )
@@ -233,26 +218,15 @@ class BinaryMoves(RuleMoves):
     @override
     def collapsed(self, task: Task) -> None:
         new, y, composition, rng, _, moves = task
-        design = Design(composition.kernels(new), None)
+        kernels = composition.kernels(new)
 
         def evidence(state: np.ndarray) -> float:
-            composite = design.composite(state)
-            return log_evidence(y, new["zeta"], composite, design.gram(state, composite))
+            composite = np.tensordot(state, kernels, axes=1)
+            return log_evidence(y, new["zeta"], composite, composite.T @ composite)
 
         log_odds = self.rule.log_odds(len(new["beta"]))
         new["beta"], _ = update_selection(
             new["beta"], evidence, log_odds, rng, moves.block, self.rule.empty
-        )
-
-
-class ProductMoves(RuleMoves):
-    """Exact draws of the hyperparameters of exponents."""
-
-    @override
-    def hyperparameters(self, task: Task) -> None:
-        new, rule = task.new, self.rule
-        new["pi"], new["chi"] = draw_hyperparameters(
-            new["beta"], rule.pi_rate, rule.chi_rate, task.rng
         )
 
 
@@ -262,28 +236,25 @@ MOVES: dict[type[Combination], type[RuleMoves]] = {
     FixedWeights: RuleMoves,
     Mean: MeanMoves,
     Binary: BinaryMoves,
-    Product: ProductMoves,
+    Product: RuleMoves,
 }
 
 
 def moves_of(rule: Combination) -> RuleMoves:
     """Return the moves of a rule, or of the nearest ancestor in `MOVES`."""
-    for ancestor in type(rule).__mro__:
-        if ancestor in MOVES:
-            return MOVES[ancestor](rule)
-    raise NotImplementedError(
-        f"The sweep does not know how the weights of {type(rule).__name__} move: add it to MOVES "
-        f"of {__name__}."
-    )
+    return next(MOVES[each] for each in type(rule).__mro__ if each in MOVES)(rule)
 
 
 def _walk(
     task: Task,
     tuning: WalkTuning | None,
-    log_likelihood: Callable[[np.ndarray], float],
     moves: int,
+    log_likelihood: Callable[[np.ndarray], float],
 ) -> float:
-    """Move the exponents of a product and the kernels' parameters jointly."""
+    """Move exponents and kernel parameters jointly, for a log likelihood of the composite kernel.
+
+    The hyperparameters of the exponents are integrated out. Returns the mean acceptance.
+    """
     if tuning is None:
         return np.nan
     coordinates = task.composition.coordinates
@@ -300,24 +271,6 @@ def _walk(
     psi, rate = walk(coordinates.psi(task.new), log_density, tuning, task.rng, moves)
     task.new.update(coordinates.values(psi))
     return rate
-
-
-def _walk_given_regressors(task: Task) -> float:
-    """Move exponents and parameters given Y and W."""
-
-    def log_likelihood(composite: np.ndarray) -> float:
-        return -0.5 * float(np.sum((task.y - composite @ task.new["W"].T) ** 2))
-
-    return _walk(task, task.tuning.given_regressors, log_likelihood, task.moves.given_regressors)
-
-
-def _walk_collapsed(task: Task) -> float:
-    """Move exponents and parameters, with W and the exponents' hyperparameters integrated out."""
-
-    def log_likelihood(composite: np.ndarray) -> float:
-        return log_evidence(task.y, task.new["zeta"], composite, composite.T @ composite)
-
-    return _walk(task, task.tuning.collapsed, log_likelihood, task.moves.collapsed)
 
 
 class AlbertChib(GibbsBlock):
@@ -373,10 +326,9 @@ class AlbertChib(GibbsBlock):
         self._labels = model.label_codes.astype(np.intp)
         self._tau, self._upsilon = model.tau, model.upsilon
         owned = declared(model)
-        check_owned(given, owned, owner)
-        tuning, (given_regressors, collapsed, _) = self.initial_tuning(), self._moves
-        walked = tuning.given_regressors is not None and not collapsed
-        if not given_regressors and (tuning.weights is not None or walked):
+        tuning, moves = self.initial_tuning(), self._moves
+        walked = tuning.given_regressors is not None and not moves.collapsed
+        if not moves.given_regressors and (tuning.weights is not None or walked):
             rule = "1 or more: no other move changes the weights or kernel parameters"
             raise argument_error("moves", owner, rule, "0")
         return owned, ()

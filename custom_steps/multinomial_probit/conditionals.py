@@ -1,9 +1,8 @@
 """Conditionals of the multinomial probit given latent utilities (Albert & Chib 1993).
 
 Each object gets a latent vector y_n ~ N(f_n, I_C) whose largest entry names its class
-(damoulas2009, eq 3). Given Y everything but the weights is conjugate (appendix A). For the marginal
-likelihood of a selection of kernels, with the regressors integrated out, the paper prints Z_c^-1 in
-Omega_c = I + K Z_c K', and Omega itself, not its inverse, in the exponent.
+(damoulas2009, eq 3). Given Y everything but the weights is conjugate (appendix A; for Omega_c = I +
+K Z_c K' the paper prints Z_c^-1, and Omega, not its inverse, in the exponent).
 
 =========== ============================================ =================
 paper       meaning                                      code
@@ -45,9 +44,8 @@ def draw_regressors(
     """Draw W (C, M) given the utilities Y (N, C), after a move that rescales Y (appendix A).
 
     g Y with g > 0 has the same classes. With W integrated out, g^2 ~ Gamma(NC / 2, rate q / 2),
-    where q = sum_c y_c'(I + K Z_c K')^-1 y_c comes from the factorisations; then w_c | g Y ~ N(g
-    V_c K'y_c, V_c) (parameter expansion: Liu & Wu 1999). `gram` is K'K. Cost: one Cholesky
-    factorisation of size M per class.
+    where q = sum_c y_c'(I + K Z_c K')^-1 y_c; then w_c | g Y ~ N(g V_c K'y_c, V_c) (parameter
+    expansion: Liu & Wu 1999). `gram` is K'K. One Cholesky factorisation of size M per class.
     """
     noise = rng.standard_normal(zeta.shape)
     mean, deviation, q = regressors_given_utilities(y, zeta, composite, gram, noise)
@@ -159,7 +157,8 @@ def _draw_winner(own: np.ndarray, others: np.ndarray, rng: np.random.Generator) 
     """
     tangent = own + near_mode(own[:, None] - others)
     x = tangent[:, None] - others
-    slope = _inverse_mills(x).sum(axis=1)
+    # Without cancellation in either tail; erfcx overflows to a correct 0.
+    slope = (np.sqrt(2.0 / np.pi) / erfcx(-x / np.sqrt(2.0))).sum(axis=1)
     height = log_ndtr(x).sum(axis=1)
     winner = np.empty_like(own)
     pending = np.arange(len(own))
@@ -174,8 +173,3 @@ def _draw_winner(own: np.ndarray, others: np.ndarray, rng: np.random.Generator) 
         winner[pending[accepted]] = v[accepted]
         pending = pending[~accepted]
     return winner
-
-
-def _inverse_mills(x: np.ndarray) -> np.ndarray:
-    """phi(x) / Phi(x) without cancellation in either tail (erfcx overflows to a correct 0)."""
-    return np.sqrt(2.0 / np.pi) / erfcx(-x / np.sqrt(2.0))

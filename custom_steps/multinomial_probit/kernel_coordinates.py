@@ -57,8 +57,7 @@ DIFFERENCE = 1e-6
 class GammaMixture:
     """Distribution of l = log g with rho integrated out, in z with l = centre + scale sinh z.
 
-    Splines on equally spaced knots: the log density of z up to a constant, and the logarithm of the
-    concentration that is most likely given z.
+    Splines on equally spaced knots: log density of z, and logarithm of the most likely rho given z.
     """
 
     mu: float
@@ -142,19 +141,19 @@ class GammaMixture:
         return rho
 
 
-def _mode(offset: np.ndarray, mu: float, power: float = 0.0) -> np.ndarray:
-    """Log of the rho that maximises rho^(mu + power) exp(offset rho) / Gamma(rho + 1).
+def _mode(offset: np.ndarray, mu: float) -> np.ndarray:
+    """Log of the rho that maximises rho^mu exp(offset rho) / Gamma(rho + 1).
 
-    Bisection finds the only root of rho (digamma(rho + 1) - offset) = mu + power.
+    Bisection finds the only root of rho (digamma(rho + 1) - offset) = mu.
     """
 
     def climbs(r: np.ndarray) -> np.ndarray:
         rho = np.exp(r)
-        return rho * (digamma(rho + 1) - offset) < mu + power
+        return rho * (digamma(rho + 1) - offset) < mu
 
-    # digamma(rho + 1) > log rho: at the upper end rho (log rho - offset) exceeds mu + power.
-    upper = np.maximum(offset, 0.0) + np.log(2 + mu + power)
-    lower = np.log((mu + power) / (1 + np.maximum(-offset, 0) + mu + power)) - 1.0
+    # digamma(rho + 1) > log rho: at the upper end rho (log rho - offset) exceeds mu.
+    upper = np.maximum(offset, 0.0) + np.log(2 + mu)
+    lower = np.log(mu / (1 + np.maximum(-offset, 0) + mu)) - 1.0
     return _bisect(climbs, lower, upper)
 
 
@@ -165,7 +164,7 @@ def _log_integral(offset: np.ndarray, mu: float) -> np.ndarray:
         rho = np.exp(r)
         return (mu + 1) * r + offset * rho - gammaln(rho + 1)
 
-    mode = _mode(offset, mu, power=1.0)
+    mode = _mode(offset, mu + 1)
     peak = log_integrand(mode)
 
     def low(r: np.ndarray) -> np.ndarray:
@@ -192,8 +191,7 @@ def _bisect(
 class KernelPoint(NamedTuple):
     """Log prior and composite kernel (N, M) at a position, and what its derivatives need.
 
-    Weights beta (S,), the values of beta and theta that have coordinates, the matrices (S, N, M)
-    that the weights multiply, and their weighted sum.
+    These are beta (S,), the values that have coordinates, the terms (S, N, M), their weighted sum.
     """
 
     log_prior: float
@@ -223,10 +221,7 @@ class KernelCoordinates:
         return self._n_weights + len(self.composition.coordinates)
 
     def position(self, values: Mapping[str, np.ndarray], rng: np.random.Generator) -> np.ndarray:
-        """Coordinates of values.
-
-        sum g is independent of beta. It is not kept between sweeps, but drawn.
-        """
+        """Coordinates of values; sum g, which is independent of beta, is drawn."""
         parts = [np.empty(0)]
         if self.mixture is not None:
             log_g = np.log(np.maximum(values["beta"], SMALLEST))
@@ -249,10 +244,7 @@ class KernelCoordinates:
         return new
 
     def at(self, u: np.ndarray, weights: np.ndarray | None = None) -> KernelPoint | None:
-        """Composite kernel at a position; None outside the support. O(S N M).
-
-        `weights` (S,) are those without coordinates, by default the composition's.
-        """
+        """Composite kernel at a position, for `weights` without coordinates; None off support."""
         z, psi = u[: self._n_weights], u[self._n_weights :]
         log_prior, values = -0.5 * float(psi @ psi), self._normal_values(psi)
         if self.mixture is not None:

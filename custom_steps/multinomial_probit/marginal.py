@@ -12,8 +12,7 @@ rho; pi, chi            priors of the weights in `KernelCoordinates`
 
 W, weights, kernel parameters and a learned upsilon move by Hamiltonian Monte Carlo, a selection of
 kernels by `annealed_move`; zeta and the hyperparameters are then drawn from their exact
-conditionals. This is a partially collapsed Gibbs sampler (van Dyk & Park 2008). The coordinates x
-of W are
+conditionals (partially collapsed Gibbs: van Dyk & Park 2008). The coordinates x of W are
 
 .. math:: w_c = b s \sinh(Q x_c / b), \qquad s^2 = \upsilon / \tau,
 
@@ -21,14 +20,15 @@ so that W scales with a learned upsilon, whose coordinate is its logarithm. Q ro
 principal axes of the composite kernel at the centre of the prior, so that a diagonal mass matrix
 fits their curvatures, and sinh shortens the tails of Student's t. Far from the origin sinh mixes
 axes of high and low curvature: kernels of larger norm need a larger b.
-`MarginalProbit` runs the sweep as a PyMC step.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, NamedTuple, Self, Unpack
 
 import numpy as np
+from pymc.step_methods.step_sizes import DualAverageAdaptation
 from pymc.util import RandomGenerator
 from pytensor.tensor import TensorVariable
 
@@ -37,9 +37,9 @@ from ...models.combinations.sums import Binary, Mean
 from ...models.learned_scale import LearnedScale
 from ...models.multinomial_probit import MultinomialProbit
 from ...numerics.probit import log_probability_and_gradient
-from ...validation import Count, Fraction, Positive, argument_error, check_arguments
+from ...validation import Count, Fraction, Positive, check_arguments
 from ..block import GibbsBlock, Names, Shared, declared
-from ..moves.hamiltonian import LogDensity, StepTuning, adapt_step, hamiltonian_move
+from ..moves.hamiltonian import LogDensity, hamiltonian_move
 from .conditionals import draw_shift, draw_variances
 from .kernel_coordinates import KernelCoordinates
 
@@ -81,8 +81,8 @@ class Target:
     """Marginal posterior of W and the kernel's variables, on the coordinates of its sampler.
 
     `axes` are Q (M, M), `bend` is b, where the tails begin to be shortened. `scale` (D,) are the
-    scales of the coordinates of W, of the kernel's variables unless these are kept, and of a
-    learned upsilon. `selection` is the rule of a selection that moves.
+    scales of the coordinates of W, of the kernel's variables and of a learned upsilon. `selection`
+    is the rule of a selection, and `known` the composite kernel (N, M) if it has no variables.
     """
 
     kernels: KernelCoordinates
@@ -94,6 +94,7 @@ class Target:
     bend: float
     scale: np.ndarray
     selection: Binary | None = None
+    known: np.ndarray | None = None
 
     @classmethod
     def of(
@@ -103,8 +104,6 @@ class Target:
         n_classes: int,
         tau: float,
         upsilon: float | LearnedScale,
-        *,
-        moves_kernel: bool = True,
     ) -> Self:
         """Set up the coordinates; O(N M^2 + M^3)."""
         centre = kernels.at_centre()
@@ -113,15 +112,17 @@ class Target:
         rate = upsilon.median if isinstance(upsilon, LearnedScale) else upsilon
         reach = eigenvalues.clip(0) * rate / tau
         bend = BEND * max(1.0, np.sqrt(np.sqrt(reach.max()) / BENT_NORM))
-        scale, selection = np.tile(1 / np.sqrt(1 + STIFFNESS * reach), n_classes), None
-        if moves_kernel:
-            scale = np.append(scale, np.full(len(kernels), SCALE_OF_KERNEL))
-            rule = kernels.composition.rule
-            selection = rule if isinstance(rule, Binary) else None
+        scale = np.tile(1 / np.sqrt(1 + STIFFNESS * reach), n_classes)
+        scale = np.append(scale, np.full(len(kernels), SCALE_OF_KERNEL))
         if isinstance(upsilon, LearnedScale):
             scale = np.append(scale, SCALE_OF_RATE)
-        labels = np.ascontiguousarray(labels, dtype=np.intp)
-        return cls(kernels, labels, n_classes, tau, upsilon, axes, bend, scale, selection)
+        composition, rule = kernels.composition, kernels.composition.rule
+        selection = rule if composition.learned and isinstance(rule, Binary) else None
+        has_variables = len(kernels) > 0 or selection is not None
+        known = None if has_variables else composition.composite({})
+        codes = np.ascontiguousarray(labels, dtype=np.intp)
+        sizes = tau, upsilon, axes, bend, scale
+        return cls(kernels, codes, n_classes, *sizes, selection, known)
 
     def spread(self, log_rate: np.ndarray) -> float:
         """Scale of a regressor's prior, given the coordinate of a learned upsilon."""
@@ -133,26 +134,14 @@ class Target:
             return float(np.exp(log_rate[0]))
         return self.upsilon
 
-    @property
-    def moves_kernel(self) -> bool:
-        """Whether variables of the composite kernel have coordinates that move with W."""
-        learned = isinstance(self.upsilon, LearnedScale)
-        return len(self.scale) > self.n_classes * len(self.axes) + learned
-
-    def given(self, values: Mapping[str, np.ndarray]) -> LogDensity:
-        """Log density and gradient of positions, given the variables that have no coordinates."""
-        if self.moves_kernel:
-            return lambda position: self.log_density(position, weights=values.get("beta"))
-        composite = self.kernels.composition.composite(values)
-        return lambda position: self.log_density(position, composite)
-
     def position(self, values: Mapping[str, np.ndarray], rng: np.random.Generator) -> np.ndarray:
         """Position of values; hyperparameters without coordinates are drawn."""
         learned = isinstance(self.upsilon, LearnedScale)
         log_rate = np.log(np.atleast_1d(values["upsilon"])) if learned else np.empty(0)
         v = self.bend * np.arcsinh(values["W"] / (self.bend * self.spread(log_rate)))
-        of_kernel = self.kernels.position(values, rng) if self.moves_kernel else np.empty(0)
-        return np.concatenate([(v @ self.axes).ravel(), of_kernel, log_rate])
+        return np.concatenate(
+            [(v @ self.axes).ravel(), self.kernels.position(values, rng), log_rate]
+        )
 
     def regressors(self, position: np.ndarray) -> np.ndarray:
         """W (C, M) at a position."""
@@ -162,22 +151,18 @@ class Target:
     # A trajectory that leaves double precision ends in infinities or NaN, and is rejected.
     @np.errstate(over="ignore", divide="ignore", invalid="ignore")
     def log_density(
-        self,
-        position: np.ndarray,
-        composite: np.ndarray | None = None,
-        weights: np.ndarray | None = None,
+        self, position: np.ndarray, weights: np.ndarray | None = None
     ) -> tuple[float, np.ndarray]:
         """Log density of a position (D,), up to a constant, and its gradient.
 
-        `composite` is the composite kernel if its variables are kept; `weights` are those of the
-        kernels if only their parameters have coordinates. Minus infinity where a weight, an
-        exponent or a parameter is 1e-300 or less. Cost O(N M C + M^2 C), one quadrature, and that
-        of `KernelCoordinates.gradient`.
+        `weights` are those of a selection's kernels. Minus infinity where a weight, an exponent or
+        a parameter is 1e-300 or less. Cost O(N M C + M^2 C), one quadrature, and that of
+        `KernelCoordinates.gradient`.
         """
         x, u, log_rate = self.split(position)
         gradient = np.zeros_like(position)
         spread = self.spread(log_rate)
-        prior, point = 0.0, None
+        prior, point, composite = 0.0, None, self.known
         if composite is None:
             point = self.kernels.at(u, weights)
             if point is None:
@@ -229,17 +214,17 @@ def marginal_sweep(
 ) -> tuple[Values, Info]:
     """Redraw W, zeta, a learned upsilon and, if they move, the variables of the composite kernel.
 
-    zeta and the hyperparameters must be redrawn right after the moves. Step and length are those of
-    `hamiltonian_move`; a move of a selection changes the kernels in `stages` parts.
+    Step and length are those of `hamiltonian_move`; a selection changes in `stages` parts.
     """
     start = target.position(values, rng)
-    move = hamiltonian_move(target.given(values), start, target.scale, step, length, rng)
+    log_density = partial(target.log_density, weights=values.get("beta"))
+    move = hamiltonian_move(log_density, start, target.scale, step, length, rng)
     position, info, new = move.position, Info(move.acceptance, move.steps), {}
     if target.selection is not None:
         chosen = annealed_move(
             values["beta"],
             position,
-            lambda weights: target.given({**values, "beta": weights}),
+            lambda weights: partial(target.log_density, weights=weights),
             target.scale,
             target.selection,
             rng,
@@ -252,10 +237,9 @@ def marginal_sweep(
     W = target.regressors(position)
     _, of_kernel, log_rate = target.split(position)
     upsilon = target.rate(log_rate)
+    # Right after the moves, which have integrated them out.
     zeta = draw_variances(W, target.tau, upsilon, rng)
-    new |= {"W": draw_shift(W, zeta, rng), "zeta": zeta}
-    if target.moves_kernel:
-        new |= target.kernels.values(of_kernel, rng)
+    new |= {"W": draw_shift(W, zeta, rng), "zeta": zeta} | target.kernels.values(of_kernel, rng)
     if len(log_rate):
         new["upsilon"] = np.asarray(upsilon)
     return new, info
@@ -298,14 +282,11 @@ def annealed_move(
 ) -> Selected:
     """Propose another selection and, jointly, a position (D,) of the regressors that fits it.
 
-    Given W, or the utilities, the likelihood agrees with the current selection alone, and a chain
-    never leaves it. So the weights of the changed kernels go from the old to the new selection in
-    `stages` equal parts, and W moves by `hamiltonian_move` in between. The acceptance ratio is that
-    of annealed importance sampling (Karagiannis & Andrieu 2013, Annealed importance sampling
-    reversible jump MCMC algorithms, J. Comput. Graph. Statist. 22): the product, over the stages,
-    of the likelihood with the next weights over the one with the present weights.
-    ``log_density_at(weights)`` is the log density of a position, with its gradient, when the
-    kernels have weights (S,) between 0 and 1.
+    Given W, the likelihood agrees with the current selection alone, and a chain never leaves it. So
+    the weights of the changed kernels go to the new selection in `stages` equal parts, and W moves
+    by `hamiltonian_move` in between. The acceptance ratio is that of annealed importance sampling
+    (Karagiannis & Andrieu 2013, J. Comput. Graph. Statist. 22). ``log_density_at(weights)`` is the
+    log density of a position, with its gradient, for kernels of weights (S,) between 0 and 1.
     """
     new = _proposal(beta, rng)
     if np.array_equal(new, beta) or not (rule.empty or new.any()):
@@ -337,10 +318,10 @@ def serves(model: MultinomialProbit) -> bool:
 class MarginalProbit(GibbsBlock):
     """Partially collapsed Gibbs sampler of `MultinomialProbit`, as a PyMC step method.
 
-    `vars` are W, zeta and a learned upsilon, with all other variables of the declaration (the
-    default) or none. `kz.Gibbs` explains the settings. Kernels and labels are read at construction:
-    make a new step after ``pm.set_data``, which must not change the features of kernels with
-    parameters. Trajectories have an eighth of their length until the last 150 tuning sweeps.
+    A sweep redraws all free variables of the declaration. `kz.Gibbs` explains the settings. Kernels
+    and labels are read at construction: make a new step after ``pm.set_data``, which must not
+    change the features of kernels with parameters. Trajectories have an eighth of their length
+    until the last 150 tuning sweeps.
 
     Statistics: ``hmc_accept``, ``hmc_evaluations`` (of the density and its gradient), ``hmc_step``,
     and ``selection_accept``, NaN without a selection.
@@ -369,36 +350,26 @@ class MarginalProbit(GibbsBlock):
         super().__init__(vars, **shared)
 
     def prepare(self, model: Any, given: Names | None) -> tuple[Names, Names]:
-        """Read kernels and labels; choose the variables."""
-        owner = type(self).__name__
+        """Read kernels and labels."""
         if not serves(model):
             raise TypeError(
-                f"{owner} is available for Mean, Product and Binary. Got {model.variant}: use "
-                "AlbertChib."
+                "MarginalProbit is available for Mean, Product and Binary. Got "
+                f"{model.variant}: use AlbertChib."
             )
         model.check_stand_ins()
-        every = declared(model)
-        of_regressors = {"W", "zeta", "upsilon"}.intersection(every)
-        of_kernel = set(every) - of_regressors
-        owned = given or every
-        if set(owned) not in (of_regressors, of_regressors | of_kernel):
-            others = f", with all of {', '.join(sorted(of_kernel))} or none" if of_kernel else ""
-            rule = f"{' and '.join(sorted(of_regressors))}{others}"
-            raise argument_error("vars", owner, rule, f"{sorted(owned)}")
         # Compile once here: otherwise each chain's process would compile for seconds.
         log_probability_and_gradient(np.zeros((1, 2)), np.zeros(1, dtype=int))
+        kernels = KernelCoordinates.of(model.composition)
         self._target = Target.of(
-            *(KernelCoordinates.of(model.composition), model.label_codes, model.n_classes),
-            *(model.tau, model.upsilon),
-            moves_kernel=bool(of_kernel) and of_kernel <= set(owned),
+            kernels, model.label_codes, model.n_classes, model.tau, model.upsilon
         )
         # Remaining number of sweeps with short trajectories.
         self._shorter = 0
-        return owned, [name for name in every if name in ("beta", "theta") and name not in owned]
+        return declared(model), ()
 
-    def initial_tuning(self) -> StepTuning:
-        """Return the leapfrog step before the first sweep."""
-        return StepTuning.start(FIRST_STEP)
+    def initial_tuning(self, step: float = FIRST_STEP) -> DualAverageAdaptation:
+        """Return the tuning of the leapfrog step, as NUTS has it, before its first update."""
+        return DualAverageAdaptation(step, self._target_accept, gamma=0.05, k=0.75, t0=10)
 
     def setup_chain(self, rng: RandomGenerator, tune: int, draws: int) -> None:
         """Start a chain, whose first trajectories are short if it tunes for long."""
@@ -409,20 +380,19 @@ class MarginalProbit(GibbsBlock):
         self, values: Mapping[str, np.ndarray], rng: np.random.Generator
     ) -> tuple[Mapping[str, np.ndarray], dict[str, Any]]:
         """Redraw the owned variables; adapt the leapfrog step while the chain tunes."""
-        tuning: StepTuning = self.tuning
-        step = float(np.exp(tuning.log_step if self.tune else tuning.log_average))
+        step = float(self.tuning.current(self.tune))
         is_short = self.tune and self._shorter > 0
         length = self._length * (FRACTION if is_short else 1)
         new, info = marginal_sweep(
             values, self._target, rng, step=step, length=length, stages=self._stages
         )
         if self.tune:
-            self.tuning = adapt_step(tuning, info.acceptance, self._target_accept)
+            self.tuning.update(info.acceptance, tune=True)
         if is_short:
             self._shorter -= 1
             if not self._shorter:
                 # Longer trajectories reach regions of higher curvature, which need a smaller step.
-                self.tuning = StepTuning.start(float(np.exp(self.tuning.log_average)))
+                self.tuning = self.initial_tuning(float(self.tuning.current(tune=False)))
         stats = {
             "hmc_accept": info.acceptance,
             "hmc_evaluations": info.evaluations,

@@ -19,9 +19,9 @@ P-step:
 Both steps are overrelaxed (Adler 1981, Neal 1998): normal noise z is replaced by
 :math:`\alpha z + \sqrt{1 - \alpha^2}\,\xi` for new normal :math:`\xi`, which leaves its law
 invariant. With negative :math:`\alpha` a variable moves to the opposite side of its conditional, so
-that the chain crosses the posterior in a directed way instead of by a random walk. Q_hv and M then
-depend on their old values, while Q_hh.v is drawn independently: with few degrees of freedom it is
-nearly a quadratic form of its noise, so that noise of opposite sign gives much the same matrix.
+that the chain crosses the posterior in a directed way. Q_hv and M then depend on their old values,
+while Q_hh.v is drawn independently: with few degrees of freedom it is nearly a quadratic form of
+its noise, so that noise of opposite sign gives much the same matrix.
 
 M and Q_hh.v are drawn as Cholesky factors and stay in the packed form of `PositiveDefinite`, the
 lower triangle of the factor by rows with the logarithms of its diagonal.
@@ -38,7 +38,7 @@ from ...models.completion.incomplete import IncompleteKernel, half_of_visible
 from ...models.mutual_kernel_completion import MutualKernelCompletion
 from ...numerics.packed_factor import triangle
 from ...numerics.wishart import Bartlett
-from ..block import GibbsBlock, Names, check_owned
+from ..block import GibbsBlock, Names
 
 type Array = npt.NDArray[np.float64]
 
@@ -118,10 +118,9 @@ def draw_model_matrix(
     """P-step: lower Cholesky factor of M ~ InverseWishart(df, half + half'). O(l^3).
 
     AA' ~ Wishart(df, I) with upper triangular A is Bartlett's factor with rows and columns
-    reversed. So the factor R A^-T of the draw R A^-T A^-1 R' is lower triangular, as R is, without
-    a second factorisation. The entries of A off its diagonal are overrelaxed from those of the old
-    M, if its lower Cholesky factor is given as `start`. (The diagonal is not normal, and
-    overrelaxing its normal scores did not improve mixing.)
+    reversed, so that the factor R A^-T of the draw is lower triangular. The entries of A off its
+    diagonal are overrelaxed from those of the old M, if its lower Cholesky factor is given as
+    `start`. (Overrelaxing the diagonal's normal scores did not improve mixing.)
     """
     R = cholesky((half + half.T).T, lower=True, overwrite_a=True, check_finite=False)
     noise = Bartlett.draw(df, len(half), rng).a
@@ -136,7 +135,6 @@ def draw_model_matrix(
 class _MutualStep(GibbsBlock):
     """Base class of both steps; `tuning` is the number of sweeps made, up to `FRESH_SWEEPS`."""
 
-    stats_dtypes_shapes: ClassVar[dict[str, Any]] = {}
     declarations = (MutualKernelCompletion,)
     owns_M: ClassVar[bool]
 
@@ -148,7 +146,6 @@ class _MutualStep(GibbsBlock):
         blocks = [f"{block}_{k.name}" for k in problem.kernels for block in ("Qhv", "Qhh_v")]
         latent = [name for name in blocks if name in model.named_vars]
         owns, reads = (["M"], latent) if self.owns_M else (latent, ["M"])
-        check_owned(given, owns, owner)
         factors = [name for name in latent if name.startswith("Qhh_v_")]
         self.packed = frozenset({"M", *factors})
         self._problem = problem

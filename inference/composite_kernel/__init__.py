@@ -1,5 +1,6 @@
 """Engines of the composite-kernel models, and their predictions."""
 
+from dataclasses import replace
 from functools import partial
 from typing import Literal
 
@@ -18,13 +19,6 @@ from .vb import fit_composite_kernel, path_of_scales
 __all__ = ["CLASSIFICATION", "REGRESSION", "fit_composite_kernel"]
 
 
-def unknown_rule(
-    model: CompositeKernelRegression | CompositeKernelClassification,
-) -> str | None:
-    """Why Gibbs does not apply to a model's rule of combination; None when it does."""
-    return unknown_combination(model, RULES)
-
-
 def composite_kernel_steps(
     model: CompositeKernelRegression | CompositeKernelClassification,
     run: Run,
@@ -39,9 +33,9 @@ def composite_kernel_steps(
 
 REGRESSION = Paper(
     CompositeKernelRegression,
-    gibbs=Algorithm(composite_kernel_steps, unless=unknown_rule),
+    gibbs=Algorithm(composite_kernel_steps, unless=partial(unknown_combination, rules=RULES)),
     vb=Algorithm(fit_composite_kernel, unless=vb.unsupported, in_blocks=True),
-    map=Algorithm(map.find_composite_kernel_mode, unless=map.not_regression),
+    map=Algorithm(map.find_composite_kernel_mode, unless=map.unsupported),
     predict=predict_targets,
     identified=identified_quantities,
     identified_reads=["gamma"],
@@ -49,14 +43,9 @@ REGRESSION = Paper(
     path=path_of_scales,
 )
 
-CLASSIFICATION = Paper(
-    CompositeKernelClassification,
-    gibbs=Algorithm(composite_kernel_steps, unless=unknown_rule),
-    vb=Algorithm(fit_composite_kernel, unless=vb.other_weights, in_blocks=True),
-    map=Algorithm(map.find_composite_kernel_mode, unless=map.uneven_weights),
+CLASSIFICATION = replace(
+    REGRESSION,
+    model=CompositeKernelClassification,
     predict=partial(predict_classes, probabilities_of),
-    identified=identified_quantities,
     identified_reads=["alpha"],
-    scale="varsigma",
-    path=path_of_scales,
 )

@@ -24,10 +24,7 @@ best phi, gamma and xi are functions of them. And the step of the weights lets a
 alpha fixed, the weights move by tiny steps where the noise is small (5,000 iterations do not
 suffice for 250 objects). So :math:`Z' W Z` is replaced by the Gauss-Newton Hessian of the log
 density maximised over alpha. Whenever the density does not rise, the paper's own step is made, and
-the next trial step is a quarter as long.
-
-An iteration costs O(K N M + N M^2 + M^3 + K M^2 + K^3) for K kernels, N objects and M functions,
-and stores no K N M numbers besides the kernels.
+the next trial step is a quarter as long. An iteration costs O(K N M + N M^2 + M^3 + K M^2 + K^3).
 """
 
 from dataclasses import dataclass, replace
@@ -45,6 +42,7 @@ from ...validation import Count, Positive
 from ..engine.engine import Run
 from ..engine.result import PointOutput
 from ..variational.ascent import multistart_ascent
+from ..variational.factors import Gamma
 from .vb_likelihoods import jaakkola_precision
 
 type Array = npt.NDArray[np.float64]
@@ -65,28 +63,23 @@ class _Normal:
     rho: float
     varrho: float
 
-    def _gamma(self, f: Array) -> float:
+    def gamma(self, f: Array) -> float:
+        """Best precision of the noise."""
         error = np.sum((self.targets - f) ** 2)
         return float((len(f) + 2 * self.rho - 2) / (error + 2 * self.varrho))
 
     def log_density(self, f: Array) -> float:
         """Log p(t | f), plus the log prior of gamma."""
-        gamma = self._gamma(f)
+        gamma = self.gamma(f)
         power = len(f) / 2 + self.rho - 1
-        constant = (
-            self.rho * np.log(self.varrho) - gammaln(self.rho) - len(f) / 2 * np.log(2 * np.pi)
-        )
+        constant = Gamma(self.rho, self.varrho).log_constant - len(f) / 2 * np.log(2 * np.pi)
         # At the best gamma, the terms linear in gamma add up to the power.
         return float(power * np.log(gamma) - power + constant)
 
     def quadratic(self, f: Array) -> tuple[Array, Array]:
         """W and l, each (N,), of the quadratic lower bound that touches the log density at f."""
-        gamma = self._gamma(f)
+        gamma = self.gamma(f)
         return np.full(len(f), gamma), gamma * self.targets
-
-    def values(self, f: Array) -> dict[str, Array]:
-        """Best parameters by name."""
-        return {"gamma": np.asarray(self._gamma(f))}
 
 
 @dataclass(frozen=True)
@@ -102,10 +95,6 @@ class _Logit:
     def quadratic(self, f: Array) -> tuple[Array, Array]:
         """W and l of Jaakkola's bound."""
         return jaakkola_precision(np.abs(f)), self.labels - 0.5
-
-    def values(self, f: Array) -> dict[str, Array]:
-        """No parameters."""
-        return {}
 
 
 @dataclass(frozen=True)
@@ -151,7 +140,7 @@ class _Alternation:
 
     def _at(self, alpha: Array, beta: Array, f: Array, share: float = 1.0) -> _State:
         half = self.sigma + 0.5
-        constant = self.sigma * np.log(self.varsigma) - gammaln(self.sigma) - np.log(2 * np.pi) / 2
+        constant = Gamma(self.sigma, self.varsigma).log_constant - np.log(2 * np.pi) / 2
         # At the best phi, the terms linear in phi add up to sigma + 1/2 a function.
         prior = half * np.log(self.phi(alpha)).sum() + len(alpha) * (constant - half)
         prior += gammaln(len(beta))
@@ -190,31 +179,28 @@ class _Alternation:
         return replace(moved, gain=gain)
 
 
-def uneven_weights(
+def unsupported(
     model: CompositeKernelRegression | CompositeKernelClassification,
 ) -> str | None:
-    """Why the weights' update is not a quadratic programme; None when it is one."""
+    """Why MAP does not apply to a model; None where it does."""
+    if isinstance(model, CompositeKernelRegression):
+        if model.collapsed:
+            return "it needs alpha, which a collapsed declaration integrates out"
+        if model.several:
+            return "it takes one output; VB and Gibbs take several"
+        if len(model.target_values) + 2 * model.rho <= 2:
+            return "the noise's precision has no mode on its own scale unless N + 2 rho > 2"
     if isinstance(model.varsigma, LearnedScale):
         return "it does not move a learned varsigma"
     rule = model.combination
     uniform = isinstance(rule, DirichletWeights) and rule.varphi == 1
     if uniform or isinstance(rule, FixedWeights):
         return None
+    # Otherwise the weights' update is not a quadratic programme.
     return (
         "its weights must be uniform on the simplex or known: DirichletWeights(varphi=1) or "
         f"FixedWeights; this is {rule!r}"
     )
-
-
-def not_regression(model: CompositeKernelRegression) -> str | None:
-    """Why MAP does not apply to a model; None where it does."""
-    if model.collapsed:
-        return "it needs alpha, which a collapsed declaration integrates out"
-    if model.several:
-        return "it takes one output; VB and Gibbs take several"
-    if len(model.target_values) + 2 * model.rho <= 2:
-        return "the noise's precision has no mode on its own scale unless N + 2 rho > 2"
-    return uneven_weights(model)
 
 
 def maximize_on_simplex(linear: Array, quadratic: Array, near: Array) -> Array:
@@ -283,7 +269,9 @@ def find_composite_kernel_mode(
     )
     state = ascended.state
     phi = alternation.phi(state.alpha)
-    values = {"phi": phi, "alpha": state.alpha, **likelihood.values(state.f)}
+    values = {"phi": phi, "alpha": state.alpha}
+    if isinstance(likelihood, _Normal):
+        values["gamma"] = np.asarray(likelihood.gamma(state.f))
     ends = {}
     if model.learned:
         values["beta"] = state.beta

@@ -30,22 +30,8 @@ type CompositeKernelModel = CompositeKernelRegression | CompositeKernelClassific
 
 def _joined(posterior: Dataset, name: str) -> NDArray:
     """Draws (sample, ...) of a variable, chains joined."""
-    return (
-        posterior[name]
-        .stack(sample=("chain", "draw"), create_index=False)
-        .transpose("sample", ...)
-        .to_numpy()
-    )
-
-
-def _design_of_new_objects(model: CompositeKernelModel, kernels_new: Any) -> xr.DataArray:
-    """Design (kernel, new obs, function), with bias, of the kernels given to `predict`."""
-    stack = stack_of_new_objects(model, kernels_new)
-    return xr.DataArray(
-        model.functions(stack.to_numpy()),
-        dims=("kernel", "obs", "function"),
-        coords={"obs": stack["obs"]},
-    )
+    stacked = posterior[name].stack(sample=("chain", "draw"), create_index=False)
+    return stacked.transpose("sample", ...).to_numpy()
 
 
 def _draws_of(model: CompositeKernelModel, posterior: Dataset) -> dict[str, NDArray]:
@@ -87,58 +73,52 @@ def predict_targets(
     """
     posterior = result["posterior"].to_dataset()
     check_draws(model, posterior, "alpha", "beta", "gamma", *(["phi"] * model.collapsed))
-    design = _design_of_new_objects(model, kernels_new)
-    new = design.to_numpy()
-    coords: dict[str, Any] = {"obs": design["obs"]}
+    stack, parameters = stack_of_new_objects(model, kernels_new), _draws_of(model, posterior)
+    new = model.functions(stack.to_numpy())
+    coords: dict[str, Any] = {"obs": stack["obs"]}
     if model.several:
         coords["output"] = list(model.coords["output"])
-    shape = tuple(map(len, coords.values()))
-    parameters = _draws_of(model, posterior)
-    n_draws = len(parameters["weights"])
-    moments, within = RunningMoments(), np.zeros(shape)
+    shape, gamma = tuple(map(len, coords.values())), parameters["gamma"]
+    n_draws = len(gamma)
+    moments, within, rng = RunningMoments(), np.zeros(shape), np.random.default_rng(random_seed)
     draws = np.empty((n_draws, *shape)) if keep_draws else None
     targets = None if random_seed is None else np.empty((n_draws, *shape))
-    rng = None if random_seed is None else np.random.default_rng(random_seed)
+    noise_sd = gamma.reshape(len(gamma), *[1] * (len(shape) - 1), -1) ** -0.5
     with tracked_blocks(n_draws, new[0].size, progressbar) as blocks:
         for block in blocks:
             drawn = {name: values[block] for name, values in parameters.items()}
             if model.collapsed:
                 y, spread, response = _expected_responses(model, drawn, new, rng)
+                within += spread
             else:
                 y = response = _responses(new, drawn["weights"], drawn["alpha"])
-                spread = np.zeros(shape)
             moments.update(y)
-            within += spread
-            if targets is not None and rng is not None:
-                gamma = drawn["gamma"]
-                noise_sd = gamma.reshape(len(gamma), *[1] * (len(shape) - 1), -1) ** -0.5
-                targets[block] = response + noise_sd * rng.standard_normal(response.shape)
+            if targets is not None:
+                noise = noise_sd[block] * rng.standard_normal(response.shape)
+                targets[block] = response + noise
             if draws is not None:
                 draws[block] = y
     mean, variance = moments.mean, moments.spread**2 + within / n_draws
-    noise, dims = (1 / _joined(posterior, "gamma")).mean(axis=0), [*coords]
-    predictions = Dataset(
-        {
-            "mean": (dims, mean, {"long_name": "posterior predictive mean"}),
-            "target_sd": (dims, np.sqrt(variance + noise), {"long_name": "of a new target"}),
-            "response_sd": (dims, np.sqrt(variance), {"long_name": "of the response, no noise"}),
-        },
-        coords=coords,
-    )
+    target_sd, dims = np.sqrt(variance + (1 / gamma).mean(axis=0)), [*coords]
+    variables: dict[str, Any] = {
+        "mean": (dims, mean, {"long_name": "posterior predictive mean"}),
+        "target_sd": (dims, target_sd, {"long_name": "of a new target"}),
+        "response_sd": (dims, np.sqrt(variance), {"long_name": "of the response, no noise"}),
+    }
     if draws is not None:
-        predictions["mean_draws"] = _by_draw(draws, posterior, coords)
+        variables["mean_draws"] = _by_draw(draws, posterior, coords)
     if targets is not None:
-        predictions["t"] = _by_draw(targets, posterior, coords)
-    return predictions
+        variables["t"] = _by_draw(targets, posterior, coords)
+    return Dataset(variables, coords)
 
 
 def _expected_responses(
     model: CompositeKernelRegression,
     drawn: Mapping[str, NDArray],
     design: NDArray,
-    rng: np.random.Generator | None,
+    rng: np.random.Generator,
 ) -> tuple[NDArray, NDArray, NDArray]:
-    """E[y | draw] (sample, obs), the sum of Var[y | draw] (obs,), and draws of y with a generator.
+    """E[y | draw] (sample, obs), the sum of Var[y | draw] (obs,), and draws of y (sample, obs).
 
     alpha is integrated out at each draw of beta and gamma (section 4.3). O(N M^2 + M^3) per draw.
     """
@@ -153,8 +133,7 @@ def _expected_responses(
         composite = np.tensordot(beta, design, axes=1)
         row[:] = composite @ solve_upper(law.factor, law.half)
         spread += (solve_lower(law.factor, composite.T) ** 2).sum(0)
-        if rng is not None:
-            response[:] = composite @ law.draw(rng)
+        response[:] = composite @ law.draw(rng)
     return expected, spread, responses
 
 
@@ -166,14 +145,14 @@ def probabilities_of(
     Reads the draws of alpha and beta in `posterior`. `kernels_new` is as in `predict`.
     """
     check_draws(model, posterior, "alpha", "beta")
-    design = _design_of_new_objects(model, kernels_new)
-    new, drawn = design.to_numpy(), _draws_of(model, posterior)
+    stack, drawn = stack_of_new_objects(model, kernels_new), _draws_of(model, posterior)
+    new = model.functions(stack.to_numpy())
 
     def probabilities(block: slice) -> NDArray:
         p = expit(_responses(new, drawn["weights"][block], drawn["alpha"][block]))
         return np.stack([1 - p, p], axis=-1)
 
-    return probabilities, design["obs"]
+    return probabilities, stack["obs"]
 
 
 def identified_quantities(result: DataTree, variant: str) -> Dataset:
@@ -182,20 +161,16 @@ def identified_quantities(result: DataTree, variant: str) -> Dataset:
     quantities = {
         name: posterior[name] for name in ("beta", "gamma", "varsigma") if name in posterior
     }
-    if "alpha" in posterior:
-        quantities["y"] = _training_responses(result)
-    return Dataset(quantities)
-
-
-def _training_responses(result: DataTree) -> xr.DataArray:
-    """Responses y (chain, draw, obs[, output]) of training objects, or of their mean."""
-    posterior, data = result["posterior"].to_dataset(), result["constant_data"]
+    if "alpha" not in posterior:
+        return Dataset(quantities)
     stack = compared_rows(result)
     alpha = _joined(posterior, "alpha")
     if "beta" in posterior:
         beta = _joined(posterior, "beta")
     else:
-        beta = np.broadcast_to(data["beta"].to_numpy(), (len(alpha), stack.sizes["kernel"]))
+        beta = np.broadcast_to(
+            result["constant_data"]["beta"].to_numpy(), (len(alpha), stack.sizes["kernel"])
+        )
     n_basis = stack.sizes["basis"]
     y = _responses(stack.to_numpy(), beta, alpha[..., -n_basis:])
     if alpha.shape[-1] > n_basis:
@@ -203,4 +178,4 @@ def _training_responses(result: DataTree) -> xr.DataArray:
     coords = {"obs": stack["obs"].to_numpy()}
     if y.ndim == 3:
         coords["output"] = posterior["output"].to_numpy()
-    return _by_draw(y, posterior, coords)
+    return Dataset(quantities | {"y": _by_draw(y, posterior, coords)})

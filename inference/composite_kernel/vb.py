@@ -1,20 +1,11 @@
 r"""Variational Bayes on a composite kernel (Girolami & Rogers 2005, section 4).
 
-Mean field Q(alpha) Q(phi) Q(gamma) Q(beta) Q(varphi). With f = K_beta alpha, B = E[beta beta'],
-and a likelihood of precisions w_n and linear terms l_n, log p = sum_n l_n f_n - w_n f_n^2 / 2:
-
-| factor | paper | here |
-|---|---|---|
-| alpha | N(m, Sigma), section 4.1, with E[beta] E[beta]' | with B |
-| phi | Gamma(sigma + 1/2, varsigma + E[alpha^2] / 2) | the same |
-| gamma | (N + 2 rho) / (E[e'e] + 2 rho) | 2 varrho in the denominator |
-| beta | importance sampling from the prior | quadrature, `simplex_factor` |
-| selection beta | not in the paper | all 2^K states |
-| varphi | importance sampling from the prior | quadrature, `concentration_factor` |
-| xi, section 4.4 | f(E[beta]) | xi_n^2 = E[f_n^2] = tr(B K_n' E[alpha alpha'] K_n) |
-
-Regression has w = E[gamma], l = E[gamma] t. In classification Jaakkola's bound replaces the
-likelihood, which lowers the bound: w = tanh(xi / 2) / (2 xi), l = t - 1/2.
+Mean field Q(alpha) Q(phi) Q(gamma) Q(beta) Q(varphi) for f = K_beta alpha and a likelihood of
+precisions w_n and linear terms l_n, log p = sum_n l_n f_n - w_n f_n^2 / 2. Regression has w =
+E[gamma], l = E[gamma] t. In classification Jaakkola's bound replaces the likelihood, which lowers
+the bound: w = tanh(xi / 2) / (2 xi), l = t - 1/2. `docs/equations.md` lists the paper's equations
+and where the factors differ: E[beta beta'] replaces E[beta] E[beta]', quadrature replaces
+importance sampling from the prior, and a selection has the probabilities of all 2^K states.
 
 The bound holds all terms and never falls with exact moments. For more than three kernels it may
 fall by the error of the quadrature when new points are placed (see `simplex`).
@@ -27,10 +18,7 @@ the result compares Q with the declaration's density.
 With several outputs, E[f^2] and l f are summed over them: Q(beta), Q(phi) and Q(alpha) of all
 outputs are one fit.
 
-In regression an iteration costs a Cholesky inverse of order M and O(K^2 M^2), for each noise
-precision if there are several; the products K_i'K_j take K (K + 1) / 2 M x M matrices of memory. In
-classification it costs O(K N M^2 + M^3 + K^2 N M), without a copy of the kernels. Iterations are
-accelerated (`variational.ascent`).
+The likelihoods say what an iteration costs. Iterations are accelerated (`variational.ascent`).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -43,36 +31,30 @@ import numpy.typing as npt
 import pymc as pm
 import xarray as xr
 
+from ...custom_steps.composite_kernel.steps import RULES
 from ...models.combinations.sums import Binary, DirichletWeights, FixedWeights
 from ...models.composite_kernel import CompositeKernelClassification, CompositeKernelRegression
 from ...models.kernels.dask_stack import DaskStack
 from ...models.learned_scale import LearnedScale
 from ...numerics.kernel_products import KernelProducts
 from ...validation import Count, Positive, PositiveOrInf
-from ..engine.engine import Run
+from ..engine.engine import Run, unknown_combination
 from ..engine.result import VariationalOutput
-from ..variational.ascent import (
-    FIRST_ROUND,
-    Coordinates,
-    ascended,
-    multistart_ascent,
-)
+from ..variational.ascent import FIRST_ROUND, Coordinates, ascended, multistart_ascent
 from ..variational.concentration import check_prior
-from ..variational.factors import Gamma, as_dataset, regressors_bound, sample_regressors, why_not
-from ..variational.weights import Weights
-from .vb_likelihoods import (
-    Bernoulli,
-    Gaussian,
-    Regressors,
-    products_with_targets,
-    sums_of_dask,
+from ..variational.factors import (
+    Gamma,
+    as_dataset,
+    regressors_bound,
+    sample_regressors,
+    too_many_selections,
 )
+from ..variational.weights import Weights
+from .vb_likelihoods import Bernoulli, Gaussian, Regressors, products_with_targets, sums_of_dask
 
 type Array = npt.NDArray[np.float64]
 type CompositeKernelModel = CompositeKernelRegression | CompositeKernelClassification
 type Sample = Callable[[int, np.random.Generator], tuple[dict[str, Array], Array]]
-# Rules of combination whose weights have a factor here.
-RULES = FixedWeights, DirichletWeights, Binary
 
 
 @dataclass(frozen=True)
@@ -81,13 +63,15 @@ class Data:
 
     `priors` are those of the precisions "phi", and of the concentrations "varphi" if they are
     learned. `rule` is that of the learned weights; None if the weights are known. With `constant`,
-    a last matrix of the design always has weight 1, beside a selection.
+    a last matrix of the design always has weight 1, beside a selection. The declared alpha has a
+    first axis of outputs if there are `several`.
     """
 
     likelihood: Gaussian | Bernoulli
     priors: Mapping[str, Gamma]
     rule: DirichletWeights | Binary | None
     constant: bool = False
+    several: bool = False
 
 
 @dataclass(frozen=True)
@@ -122,10 +106,7 @@ def start(data: Data, n_functions: int, beta: Array) -> State:
 
 
 def update(data: Data, state: State) -> State:
-    """One iteration: all factors of girolami2005, section 4.1, or 4.4, and the bound.
-
-    The factors have the corrections of the module's table.
-    """
+    """One iteration: all factors of girolami2005, section 4.1, or 4.4, and the bound."""
     state = _update_regressors(data, state)
     state = _update_precisions(data, state)
     state = _update_weights(data, state)
@@ -189,18 +170,13 @@ def _at_coordinates(state: State, values: Array) -> State:
 COORDINATES = Coordinates(_coordinates, _at_coordinates)
 
 
-def unsupported(model: CompositeKernelRegression) -> str | None:
+def unsupported(model: CompositeKernelModel) -> str | None:
     """Why VB does not apply to a model; None where it does."""
-    if model.collapsed:
+    if isinstance(model, CompositeKernelRegression) and model.collapsed:
         return "it needs alpha in the declaration; declare it with collapsed=False"
-    return other_weights(model)
-
-
-def other_weights(model: CompositeKernelModel) -> str | None:
-    """Why VB does not apply to a model; None where it does."""
     if isinstance(model.varsigma, LearnedScale):
         return "it cannot learn varsigma; give a number, which kz.select can choose"
-    return why_not(model, RULES)
+    return unknown_combination(model, RULES) or too_many_selections(model)
 
 
 def _inputs(model: CompositeKernelModel) -> Data:
@@ -212,14 +188,14 @@ def _inputs(model: CompositeKernelModel) -> Data:
         check_prior(rule.tau, rule.nu, rule, ("tau", "nu"), f"VB on {type(model).__name__}")
         priors["varphi"] = Gamma(rule.tau, rule.nu)
     constant = isinstance(rule, Binary) and model.bias_apart
-    return Data(_likelihood(model), priors, rule, constant)
+    return Data(_likelihood(model), priors, rule, constant, model.several)
 
 
 def _likelihood(model: CompositeKernelModel) -> Gaussian | Bernoulli:
     source = model.kernel_source
     if isinstance(model, CompositeKernelClassification):
         if isinstance(source, DaskStack):
-            return Bernoulli.of_dask(model, source)
+            return Bernoulli.of(source, model.label_codes, model.functions)
         return Bernoulli.of(model.design, model.label_codes)
     prior, targets = Gamma(model.rho, model.varrho), model.target_values
     if isinstance(source, DaskStack):
@@ -242,9 +218,8 @@ def fit_composite_kernel(
 ) -> VariationalOutput:
     """Fit Q by coordinate ascent from several starts; `VB` explains the settings.
 
-    Parameters are those of the best start; ``beta_mean_of_start`` (start, kernel) holds the last
-    weights of every start. LinAlgError when the kernels' scale makes a covariance numerically
-    singular.
+    ``beta_mean_of_start`` (start, kernel) holds the last weights of every start. LinAlgError when
+    the kernels' scale makes a covariance numerically singular.
     """
     n_functions, n_kernels = len(model.coords["function"]), len(model.coords["kernel"])
     classes = isinstance(model, CompositeKernelClassification)
@@ -263,8 +238,7 @@ def fit_composite_kernel(
         coordinates=COORDINATES,
     )
     result.state.weights.warn_of_imprecision()
-    approximation = Approximation(data, result.state, model.several)
-    parameters = approximation.parameters(model)
+    parameters = _parameters(data, result.state, model)
     if model.learned:
         ends = np.array([state.weights.mean[:n_kernels] for state in result.states])
         parameters["beta_mean_of_start"] = (("start", "kernel"), ends)
@@ -273,7 +247,7 @@ def fit_composite_kernel(
         best=result.best,
         converged=result.converged,
         parameters=parameters,
-        sample=approximation.sample,
+        sample=partial(sample, data, result.state),
     )
 
 
@@ -282,64 +256,56 @@ def path_of_scales(model: CompositeKernelModel, scales: Sequence[float]) -> Iter
     data = _inputs(model)
     n_kernels = len(model.coords["kernel"]) if model.learned else 1
     state = start(data, len(model.coords["function"]), np.full(n_kernels, 1 / n_kernels))
-    before = None
+    # The start does not depend on varsigma: the first shift is zero.
+    before = scales[0]
     for scale in scales:
         data = replace(data, priors={**data.priors, "phi": Gamma(model.sigma, scale)})
-        if before is not None:
-            rate = np.asarray(state.phi.rate) + (scale - before)
-            state = replace(state, phi=replace(state.phi, rate=rate), objective=-np.inf)
+        phi = replace(state.phi, rate=state.phi.rate + (scale - before))
+        state = replace(state, phi=phi, objective=-np.inf)
         state, before = ascended(state, partial(update, data), COORDINATES), scale
-        yield Approximation(data, state, model.several).sample
+        yield partial(sample, data, state)
 
 
-@dataclass(frozen=True)
-class Approximation:
-    """The distribution Q of a state after at least one iteration.
+def _parameters(data: Data, state: State, model: pm.Model) -> xr.Dataset:
+    """Parameters of Q."""
+    mean, sd = state.alpha.mean, np.sqrt(state.alpha.var)
+    of_alpha = ("output", "function") if data.several else ("function",)
+    variables: dict[str, Any] = {
+        "alpha_mean": (of_alpha, mean if data.several else mean[0]),
+        "alpha_sd": (of_alpha, sd if data.several else sd[0]),
+        "phi_shape": ((), state.phi.shape),
+        "phi_rate": (("function",), state.phi.rate),
+    }
+    for name, gamma in data.likelihood.factors(state.noise).items():
+        variables[f"{name}_shape"] = (), gamma.shape
+        variables[f"{name}_rate"] = ("output",) * np.ndim(gamma.rate), gamma.rate
+    if isinstance(data.likelihood, Bernoulli):
+        variables["xi"] = ("obs",), state.noise
+    return as_dataset(variables | state.weights.parameters("varphi"), model)
 
-    alpha has a first axis of outputs if there are `several`.
+
+def sample(
+    data: Data, state: State, draws: int, rng: np.random.Generator
+) -> tuple[dict[str, Array], Array]:
+    """Independent draws of all variables, and log Q.
+
+    O(G M^3 + P draws M^2) for P outputs with G noise precisions.
     """
-
-    data: Data
-    state: State
-    several: bool
-
-    def _by_output(self, values: Array) -> Array:
-        """Values (output, ...), or those of the only output."""
-        return values if self.several else values[0]
-
-    def parameters(self, model: pm.Model) -> xr.Dataset:
-        """Parameters of Q."""
-        state = self.state
-        function = ("function",)
-        of_alpha = ("output", "function") if self.several else function
-        variables: dict[str, Any] = {
-            "alpha_mean": (of_alpha, self._by_output(state.alpha.mean)),
-            "alpha_sd": (of_alpha, self._by_output(np.sqrt(state.alpha.var))),
-            "phi_shape": ((), state.phi.shape),
-            "phi_rate": (function, np.asarray(state.phi.rate)),
-            **self.data.likelihood.parameters(state.noise),
-        }
-        return as_dataset(variables | state.weights.parameters("varphi"), model)
-
-    def sample(self, draws: int, rng: np.random.Generator) -> tuple[dict[str, Array], Array]:
-        """Independent draws of all variables, and log Q.
-
-        O(G M^3 + P draws M^2) for P outputs with G noise precisions.
-        """
-        state = self.state
-        out: dict[str, Array] = {}
-        log_q = np.zeros(draws)
-        for name, gamma in (self.data.likelihood.factors(state.noise) | {"phi": state.phi}).items():
-            out[name], log_density = gamma.sample(draws, rng)
-            log_q += log_density
-        of_weights, log_density = state.weights.sample("varphi", draws, rng)
-        out |= of_weights
+    out: dict[str, Array] = {}
+    log_q = np.zeros(draws)
+    for name, gamma in (data.likelihood.factors(state.noise) | {"phi": state.phi}).items():
+        out[name], log_density = gamma.sample(draws, rng)
         log_q += log_density
-        alpha: list[Array] = []
-        for n_outputs, factor, pivots in self.data.likelihood.precisions(*state.made_of):
-            for mean in state.alpha.mean[len(alpha) : len(alpha) + n_outputs]:
-                values, log_density = sample_regressors(mean, factor, pivots, draws, rng)
-                alpha.append(values)
-                log_q += log_density
-        out["alpha"] = np.stack(alpha, axis=1) if self.several else alpha[0]
-        return out, log_q
+    of_weights, log_density = state.weights.sample("varphi", draws, rng)
+    out |= of_weights
+    log_q += log_density
+    alpha: list[Array] = []
+    means = state.alpha.mean.reshape(-1, data.likelihood.sharing, state.alpha.mean.shape[1])
+    factors = data.likelihood.precisions(*state.made_of)
+    for of_group, factor in zip(means, factors, strict=True):
+        for mean in of_group:
+            values, log_density = sample_regressors(mean, *factor, draws, rng)
+            alpha.append(values)
+            log_q += log_density
+    out["alpha"] = np.stack(alpha, axis=1) if data.several else alpha[0]
+    return out, log_q

@@ -5,28 +5,23 @@ t; classification, by Jaakkola's bound at xi, w = 2 lambda(xi) and l = t - 1/2 (
 and notation as in `vb`.
 
 Regression forms its sums over the objects once. In classification an iteration passes twice over
-blocks of objects, or chunks of a Dask array: the square roots of the weights (N,) go to the blocks,
-a matrix (M, M) comes from one of them, and moments (pairs of kernels, N) come from all.
+blocks of objects, or chunks of a Dask array.
 """
 
-import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 from scipy.linalg import blas, lapack
 from scipy.special import log_expit
 
-from ...models.composite_kernel import (
-    Basis,
-    CompositeKernelClassification,
-)
+from ...models.composite_kernel import Basis
 from ...models.kernels.dask_stack import DaskStack
 from ...numerics.kernel_products import KernelProducts
 from ...numerics.threads import InMemory, blocks_of
-from ..variational.factors import Gamma, Variables, precision_factor
+from ..variational.factors import Gamma, precision_factor
 
 type Array = npt.NDArray[np.float64]
 
@@ -37,10 +32,9 @@ LEAST_XI = 1e-8
 class Regressors(NamedTuple):
     """The factor Q(alpha) of P outputs, and moments of f_k = K_k alpha that later steps need.
 
-    `mean` and `var` are (P, M); `log_det` is the log determinant of the covariance, summed over the
-    outputs. `linear` (G, K) or (K,) has the sums over the objects of E[f_k] times t, or t - 1/2,
-    and `second` E[f_i f_j]: (G, K, K) summed over the objects and the outputs of each of G noise
-    precisions, or (pairs of kernels, N).
+    `mean` and `var` are (P, M); `log_det` is of the covariances of all outputs. `linear` (G, K) or
+    (K,) sums E[f_k] times t, or t - 1/2, over the objects, and `second` is E[f_i f_j]: (G, K, K)
+    sums for each of G noise precisions, or (pairs of kernels, N).
     """
 
     mean: Array
@@ -60,18 +54,16 @@ def jaakkola_precision(xi: Array) -> Array:
 class Gaussian:
     """t_n ~ N(f_n, 1 / gamma): girolami2005, section 4.1, for each of P outputs.
 
-    `projections` (P, K, M) are the targets' products with the kernels, `squares` (P,) those with
-    themselves. `outputs` has the number of outputs of each of G noise precisions; with `own_noise`
-    it is one, and Q(gamma) has one variable per output. Its rates (G,) are the `noise`. An
-    iteration costs a Cholesky inverse of order M and O(K^2 M^2) for each noise precision, and
-    O(P (K M + M^2)).
+    `projections` (G, P / G, K, M) are the targets' products with the kernels, by noise precision,
+    and `squares` (G,) the sums of the targets' squares; the rates (G,) of Q(gamma) are the `noise`.
+    With `own_noise` Q(gamma) has one variable per output. An iteration costs a Cholesky inverse of
+    order M and O(K^2 M^2) for each noise precision, and O(P (K M + M^2)).
     """
 
     products: KernelProducts
     projections: Array
     squares: Array
     n_obs: int
-    outputs: tuple[int, ...]
     own_noise: bool
     prior: Gamma
 
@@ -86,94 +78,77 @@ class Gaussian:
     ) -> Self:
         """Targets are (N,), or (N, P) with one noise precision for all outputs or for each."""
         columns = np.atleast_2d(targets.T)
-        n_outputs, n_obs = columns.shape
-        squares = np.einsum("pn,pn->p", columns, columns)
-        outputs = (n_outputs,) if shared_noise else (1,) * n_outputs
-        return cls(products, projections, squares, n_obs, outputs, not shared_noise, prior)
+        groups = (1, len(columns)) if shared_noise else (len(columns), 1)
+        squares = np.einsum("pn,pn->p", columns, columns).reshape(groups).sum(axis=1)
+        projections = projections.reshape(*groups, *projections.shape[1:])
+        return cls(products, projections, squares, columns.shape[1], not shared_noise, prior)
 
     @property
-    def _groups(self) -> list[slice]:
-        """Outputs of each noise precision."""
-        ends = np.cumsum(self.outputs)
-        return [slice(end - n, end) for n, end in zip(self.outputs, ends, strict=True)]
+    def sharing(self) -> int:
+        """Number of outputs of each noise precision."""
+        return self.projections.shape[1]
 
     @property
     def _shape(self) -> float:
         """Shape of Q(gamma), section 4.1."""
-        return self.prior.shape + 0.5 * self.n_obs * self.outputs[0]
+        return self.prior.shape + 0.5 * self.n_obs * self.sharing
 
     def start(self) -> Array:
         """Noise before the first iteration: E[gamma] = 1."""
-        return np.full(len(self.outputs), self._shape)
+        return np.full(len(self.squares), self._shape)
 
     def factors(self, noise: Array) -> dict[str, Gamma]:
         """Factors of random variables by name."""
         return {"gamma": Gamma(self._shape, noise if self.own_noise else float(noise[0]))}
 
-    def parameters(self, noise: Array) -> Variables:
-        """Shape and rate of Q(gamma)."""
-        rate = self.factors(noise)["gamma"].rate
-        dims = ("output",) * np.ndim(rate)
-        return {"gamma_shape": ((), self._shape), "gamma_rate": (dims, rate)}
-
     def precisions(
         self, noise: Array, phi: Array, beta_second: Array
-    ) -> Iterator[tuple[int, Array, Array]]:
-        """Lower Cholesky factors of the precisions of Q(alpha), and their diagonals.
-
-        The number says of how many outputs, one after the other, the precision is.
-        """
-        for n_outputs, gamma in zip(self.outputs, self._shape / noise, strict=True):
-            yield n_outputs, *precision_factor(self.products.gram(gamma * beta_second), phi)
+    ) -> Iterator[tuple[Array, Array]]:
+        """Lower Cholesky factors of the precisions of Q(alpha), and their diagonals."""
+        for gamma in self._shape / noise:
+            yield precision_factor(self.products.gram(gamma * beta_second), phi)
 
     def regressors(
         self, noise: Array, phi: Array, beta_mean: Array, beta_second: Array
     ) -> Regressors:
         """Q(alpha)."""
         means, variances, log_det, seconds = [], [], 0.0, []
-        targets = beta_mean @ self.projections
-        gammas = self._shape / noise
+        groups = self._shape / noise, beta_mean @ self.projections
         factors = self.precisions(noise, phi, beta_second)
-        for gamma, group, (n_outputs, factor, pivots) in zip(
-            gammas, self._groups, factors, strict=True
-        ):
-            log_det -= 2 * n_outputs * np.log(pivots).sum()
+        for gamma, targets, (factor, pivots) in zip(*groups, factors, strict=True):
+            log_det -= 2 * self.sharing * np.log(pivots).sum()
             inverse, _ = lapack.dpotri(factor, lower=True, overwrite_c=True)
-            of_group = [blas.dsymv(float(gamma), inverse, t, lower=True) for t in targets[group]]
-            means += of_group
-            variances += [np.diag(inverse).copy()] * n_outputs
+            of_group = [blas.dsymv(float(gamma), inverse, t, lower=True) for t in targets]
+            means.append(of_group)
+            variances += [np.diag(inverse).copy()] * self.sharing
             # One triangle of the sum of E[alpha alpha'] is computed in the memory of the inverse.
-            inverse *= n_outputs
+            inverse *= self.sharing
             for mean in of_group:
                 inverse = blas.dsyr(1.0, mean, lower=True, a=inverse, overwrite_a=True)
             moment = inverse.T
             moment *= self.products.fold
             seconds.append(self.products.traces(moment))
-        mean = np.stack(means)
-        linear = np.stack([p @ m for p, m in zip(self.projections, mean, strict=True)])
-        linear = np.stack([linear[group].sum(axis=0) for group in self._groups])
+        linear = np.einsum("gpkm,gpm->gk", self.projections, means)
+        mean = np.concatenate(means)
         return Regressors(mean, np.stack(variances), log_det, linear, np.stack(seconds))
 
     def weights_terms(self, alpha: Regressors, noise: Array) -> tuple[Array, Array]:
         """Terms b (K,) and A (K, K) of log Q(beta) = b'beta - beta'A beta / 2 + ..."""
         gamma = self._shape / noise
-        linear = (gamma[:, None] * alpha.linear).sum(axis=0)
-        return linear, (gamma[:, None, None] * alpha.second).sum(axis=0)
+        return gamma @ alpha.linear, np.tensordot(gamma, alpha.second, axes=1)
 
     def noise(self, alpha: Regressors, beta_mean: Array, beta_second: Array) -> Array:
         """Rates of Q(gamma), section 4.1."""
-        groups = zip(self._groups, alpha.linear, alpha.second, strict=True)
-        squares = [
-            self.squares[group].sum() - 2 * beta_mean @ linear + np.sum(beta_second * second)
-            for group, linear, second in groups
-        ]
-        return self.prior.rate + 0.5 * np.array(squares)
+        second = np.tensordot(alpha.second, beta_second, axes=2)
+        squares = self.squares - 2 * alpha.linear @ beta_mean + second
+        return self.prior.rate + 0.5 * squares
 
     def bound(self, alpha: Regressors, noise: Array, beta_mean: Array) -> float:
         """Terms of the bound with t or the noise, which was updated last."""
         gamma = self.factors(noise)["gamma"]
-        normaliser = len(self.outputs) * self.prior.log_constant - gamma.log_constant
-        return normaliser - 0.5 * self.n_obs * len(self.squares) * np.log(2 * np.pi)
+        normaliser = len(self.squares) * self.prior.log_constant - gamma.log_constant
+        n_targets = self.n_obs * len(self.squares) * self.sharing
+        return normaliser - 0.5 * n_targets * np.log(2 * np.pi)
 
 
 @dataclass(frozen=True)
@@ -188,24 +163,26 @@ class Bernoulli:
     points xi (N,) where the bound touches the likelihood.
     """
 
+    sharing: ClassVar[int] = 1
     kernels: InMemory | DaskStack
     functions: Basis | None
     projections: Array
     n_obs: int
 
     @classmethod
-    def of(cls, design: Array, labels: npt.NDArray[np.intp]) -> Self:
-        """Keep the kernels (K, N, M); labels are 0 and 1."""
-        return cls(InMemory(design), None, (labels - 0.5) @ design, len(labels))
-
-    @classmethod
-    def of_dask(cls, model: CompositeKernelClassification, stack: DaskStack) -> Self:
-        """Form the products of the labels with the kernels (K, N, M), in one pass."""
-        signs = model.label_codes - 0.5
-        (products,) = stack.total(
-            _projections_of_chunk, model.functions, by_object=[stack.parts(signs)]
+    def of(
+        cls,
+        kernels: Array | DaskStack,
+        labels: npt.NDArray[np.intp],
+        functions: Basis | None = None,
+    ) -> Self:
+        """Form the products of labels 0 and 1 with the kernels (K, N, M), in one pass."""
+        signs = np.asarray(labels - 0.5, dtype=float)
+        source = InMemory(kernels) if isinstance(kernels, np.ndarray) else kernels
+        (products,) = source.total(
+            _projections_of_chunk, functions, by_object=[source.parts(signs)]
         )
-        return cls(stack, model.functions, products, len(signs))
+        return cls(source, functions, products, len(signs))
 
     def start(self) -> Array:
         """Points before the first iteration."""
@@ -215,26 +192,22 @@ class Bernoulli:
         """Empty: xi is not random."""
         return {}
 
-    def parameters(self, noise: Array) -> Variables:
-        """Name the points."""
-        return {"xi": (("obs",), noise)}
-
     def precisions(
         self, noise: Array, phi: Array, beta_second: Array
-    ) -> Iterator[tuple[int, Array, Array]]:
-        """Yield the number 1, the lower Cholesky factor of the precision, and its diagonal."""
+    ) -> Iterator[tuple[Array, Array]]:
+        """Yield the lower Cholesky factor of the precision, and its diagonal."""
         size, vectors = np.linalg.eigh(beta_second)
         root = (vectors * np.sqrt(np.maximum(size, 0))).T
         scale = self.kernels.parts(np.sqrt(jaakkola_precision(noise)))
         (gram,) = self.kernels.total(_gram_of_chunk, self.functions, root, by_object=[scale])
         # BLAS returned Fortran order, which LAPACK needs, whatever the sums made of it.
-        yield 1, *precision_factor(np.asfortranarray(gram).T, phi)
+        yield precision_factor(np.asfortranarray(gram).T, phi)
 
     def regressors(
         self, noise: Array, phi: Array, beta_mean: Array, beta_second: Array
     ) -> Regressors:
         """Q(alpha)."""
-        ((_, factor, pivots),) = self.precisions(noise, phi, beta_second)
+        ((factor, pivots),) = self.precisions(noise, phi, beta_second)
         log_det = -2 * np.log(pivots).sum()
         root, _ = lapack.dtrtri(factor, lower=True, overwrite_c=True)
         mean = beta_mean @ self.projections
@@ -272,41 +245,6 @@ def products_with_targets(design: Array, columns: Array) -> Array:
     return np.stack([column @ design for column in np.ascontiguousarray(columns)])
 
 
-def _weighted_gram(rows: Array, root: Array, scale: Array) -> Array:
-    """Lower triangle of sum_n scale_n^2 sum_ij B_ij k_in k_jn' (M, M), for B = root' root.
-
-    Rows are kernels (K, n, M) of a few objects; O(K^2 n M + K n M^2).
-    """
-    scaled = rows * scale[:, None]
-    turned = root @ scaled.reshape(len(rows), -1)
-    return blas.dsyrk(1.0, turned.reshape(-1, rows.shape[2]).T, lower=True)
-
-
-def _second_moments(rows: Array, root: Array, mean: Array) -> Array:
-    """E[f_i f_j] (pairs of kernels, n) of a few objects (K, n, M), in this thread.
-
-    alpha has this mean and the covariance root' root, `root` lower triangular.
-    """
-    f = rows @ mean
-    flat = rows.copy().reshape(-1, len(mean)).T
-    turned = blas.dtrmm(1.0, root, flat, lower=True, overwrite_b=True).T.reshape(rows.shape)
-    pairs = zip(*np.triu_indices(len(rows)), strict=True)
-    return np.stack([np.einsum("nm,nm->n", turned[i], turned[j]) + f[i] * f[j] for i, j in pairs])
-
-
-def _parts[T](
-    chunk: npt.NDArray[np.floating], functions: Basis | None, of_rows: Callable[[Array, slice], T]
-) -> Iterator[T]:
-    """Values of a function on the matrices (K, n, M) of a few objects at a time."""
-    for objects in blocks_of(chunk.shape[1]):
-        rows = np.asarray(chunk[:, objects], dtype=float)
-        yield of_rows(functions(rows) if functions else rows, objects)
-
-
-def _total(arrays: Iterable[Array]) -> Array:
-    return functools.reduce(np.add, arrays)
-
-
 def sums_of_dask(
     stack: DaskStack, functions: Basis, targets: Array
 ) -> tuple[KernelProducts, Array]:
@@ -316,30 +254,59 @@ def sums_of_dask(
     return KernelProducts(np.triu_indices(projections.shape[1]), products), projections
 
 
+def _rows(
+    chunk: npt.NDArray[np.floating], functions: Basis | None
+) -> Iterator[tuple[slice, Array]]:
+    """Matrices (K, n, M) of a few objects at a time, and which objects of the chunk they are."""
+    for objects in blocks_of(chunk.shape[1]):
+        rows = np.asarray(chunk[:, objects], dtype=float)
+        yield objects, functions(rows) if functions else rows
+
+
 def _sums_of_chunk(
     chunk: npt.NDArray[np.floating], targets: Array, functions: Basis
-) -> tuple[Array, Array]:
-    products = _parts(chunk, functions, lambda rows, _: KernelProducts.of(rows).products)
-    projections = _parts(
-        chunk, functions, lambda rows, s: products_with_targets(rows, targets[s].T)
-    )
-    return _total(products), _total(projections)
+) -> tuple[Any, Any]:
+    products, projections = np.zeros(()), np.zeros(())
+    for objects, rows in _rows(chunk, functions):
+        products = products + KernelProducts.of(rows).products
+        projections = projections + products_with_targets(rows, targets[objects].T)
+    return products, projections
 
 
 def _projections_of_chunk(
-    chunk: npt.NDArray[np.floating], signs: Array, functions: Basis
-) -> tuple[Array]:
-    return (_total(_parts(chunk, functions, lambda rows, s: signs[s] @ rows)),)
+    chunk: npt.NDArray[np.floating], signs: Array, functions: Basis | None
+) -> tuple[Any]:
+    return (sum(signs[objects] @ rows for objects, rows in _rows(chunk, functions)),)
 
 
 def _gram_of_chunk(
     chunk: npt.NDArray[np.floating], scale: Array, functions: Basis | None, root: Array
-) -> tuple[Array]:
-    return (_total(_parts(chunk, functions, lambda rows, s: _weighted_gram(rows, root, scale[s]))),)
+) -> tuple[Any]:
+    """Lower triangle of sum_n scale_n^2 sum_ij B_ij k_in k_jn' (M, M), for B = root' root.
+
+    O(K^2 N M + K N M^2).
+    """
+    total = np.zeros(())
+    for objects, rows in _rows(chunk, functions):
+        scaled = rows * scale[objects, None]
+        turned = (root @ scaled.reshape(len(rows), -1)).reshape(-1, rows.shape[2])
+        total = total + blas.dsyrk(1.0, turned.T, lower=True)
+    return (total,)
 
 
 def _moments_of_chunk(
     chunk: npt.NDArray[np.floating], functions: Basis | None, root: Array, mean: Array
 ) -> Array:
-    moments = _parts(chunk, functions, lambda rows, _: _second_moments(rows, root, mean))
-    return np.concatenate(list(moments), axis=1)
+    """E[f_i f_j] (pairs of kernels, N).
+
+    alpha has this mean and the covariance root' root, `root` lower triangular.
+    """
+    moments = []
+    for _, rows in _rows(chunk, functions):
+        f = rows @ mean
+        flat = rows.copy().reshape(-1, len(mean)).T
+        turned = blas.dtrmm(1.0, root, flat, lower=True, overwrite_b=True).T.reshape(rows.shape)
+        pairs = zip(*np.triu_indices(len(rows)), strict=True)
+        spread = [np.einsum("nm,nm->n", turned[i], turned[j]) + f[i] * f[j] for i, j in pairs]
+        moments.append(spread)
+    return np.concatenate(moments, axis=1)

@@ -6,9 +6,8 @@ Damoulas & Girolami (2009), section 2 and Tables 5 and 9.
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
-import xarray as xr
 from numpy.typing import NDArray
-from xarray import Dataset
+from xarray import DataArray, Dataset
 
 from ...models.kernels.labels import order_of
 from ...validation import argument_error, check_name, check_probabilities
@@ -37,10 +36,6 @@ def _majority(p: NDArray) -> NDArray:
 
 def _normalised(p: NDArray) -> NDArray:
     return p / p.sum(axis=-1, keepdims=True)
-
-
-def _kinds(values: list) -> str:
-    return ", ".join(type(value).__name__ for value in values) or "none"
 
 
 # From probabilities (classifier, obs, class) to probabilities (obs, class).
@@ -87,24 +82,17 @@ def combine_classifiers(
     check_name(rule, _RULES, "rule", OWNER)
     each = list(predictions.values() if isinstance(predictions, Mapping) else predictions)
     if not each or not all(isinstance(one, Dataset) and "probability" in one for one in each):
-        raise argument_error(
-            "predictions", OWNER, "Datasets with the variable 'probability'", _kinds(each)
-        )
-    same = _aligned(each)
-    try:
-        aligned = xr.align(*same, join="exact")
-    except ValueError as error:
-        raise argument_error(
-            "predictions", OWNER, "of the same objects and classes", str(error)
-        ) from None
-    p = np.stack([one.transpose("obs", "class").to_numpy() for one in aligned])
+        kinds = ", ".join(type(one).__name__ for one in each) or "none"
+        needed = "Datasets with the variable 'probability'"
+        raise argument_error("predictions", OWNER, needed, kinds)
+    first = each[0]["probability"]
+    p = np.stack([_aligned(one["probability"], first) for one in each])
     names = list(predictions) if isinstance(predictions, Mapping) else range(len(p))
     for name, one in zip(names, p, strict=True):
-        check_probabilities(one, aligned[0]["obs"].values.tolist(), f"predictions[{name!r}]", OWNER)
+        check_probabilities(one, first["obs"].values.tolist(), f"predictions[{name!r}]", OWNER)
     combined = _RULES[rule](p)
     # The mean breaks ties of votes; distinct votes differ by more than 1e-9.
     preference = combined + 1e-9 * p.mean(axis=0) if rule == "majority" else combined
-    first = aligned[0]
     return Dataset(
         {
             "probability": (("obs", "class"), combined, {"long_name": f"{rule} of classifiers"}),
@@ -114,18 +102,11 @@ def combine_classifiers(
     )
 
 
-def _aligned(predictions: Sequence[Dataset]) -> list[xr.DataArray]:
-    """Probabilities of each classifier, with objects and classes in the order of the first."""
-    first, *others = (one["probability"] for one in predictions)
-    found = [first]
-    for p in others:
-        for dim in ("obs", "class"):
-            if dim in p.indexes and dim in first.indexes:
-                order = order_of(
-                    *(p.indexes[dim], first.indexes[dim], "predictions", OWNER),
-                    "of the same objects and classes",
-                    by_position=False,
-                )
-                p = p if order is None else p.isel({dim: order})
-        found.append(p)
-    return found
+def _aligned(p: DataArray, first: DataArray) -> NDArray:
+    """Probabilities (obs, class) with objects and classes in the order of the first classifier."""
+    for dim in ("obs", "class"):
+        labels = p[dim].to_index(), first[dim].to_index()
+        rule = "of the same objects and classes"
+        order = order_of(*labels, "predictions", OWNER, rule, by_position=False)
+        p = p if order is None else p.isel({dim: order})
+    return p.transpose("obs", "class").to_numpy()

@@ -5,7 +5,7 @@ This file only chooses the steps. The draws are in
 """
 
 from inspect import signature
-from typing import Any, Literal
+from typing import Literal
 
 from pymc.step_methods.compound import BlockedStep
 
@@ -40,39 +40,31 @@ def multinomial_probit_steps(
     times better with Gram matrices and learned weights; the paper's scheme is better for one kernel
     of fewer basis functions than objects. ValueError for settings of the other scheme.
     """
-    settings: dict[str, Any] = {
-        "length": length,
-        "target_accept": target_accept,
-        "stages": stages,
-        "moves": moves,
-        "marginal_moves": marginal_moves,
-        "block": block,
-    }
-    known = serves(model)
+    given = locals()
+    known, selects = serves(model), isinstance(model.combination, Binary)
     if scheme == "marginal" and not known:
         raise argument_error(
             "scheme", "Gibbs", f"'auto' or 'paper' for {model.variant}", repr(scheme)
         )
-    selects = isinstance(model.combination, Binary)
-    walked = model.composition.coordinates
-    step: type[BlockedStep] = AlbertChib
-    # A rule from elsewhere may use every setting.
-    applies = {
-        "moves": True,
-        "marginal_moves": bool(walked) or not known,
-        "block": selects or not known,
-    }
     is_gram = len(model.coords["basis"]) >= len(model.coords["obs"])
+    step: type[BlockedStep]
     if scheme == "marginal" or (scheme == "auto" and known and (model.learned or is_gram)):
         step = MarginalProbit
         applies = {"length": True, "target_accept": True, "stages": selects}
+        others = "moves", "marginal_moves", "block"
+    else:
+        step = AlbertChib
+        # A rule from elsewhere may use every setting.
+        walks = bool(model.composition.coordinates) or not known
+        applies = {"moves": True, "marginal_moves": walks, "block": selects or not known}
+        others = "length", "target_accept", "stages"
     taken = [name for name, does in applies.items() if does]
     defaults = signature(multinomial_probit_steps).parameters
-    for name, value in settings.items():
-        if name not in taken and value != defaults[name].default:
+    for name in (*applies, *others):
+        if name not in taken and given[name] != defaults[name].default:
             raise ValueError(
                 f"The setting {name!r} of Gibbs on MultinomialProbit does not apply: "
                 f"{step.__name__}, which samples {model.variant} here, takes {', '.join(taken)}; "
                 "scheme='paper' and scheme='marginal' choose between the samplers."
             )
-    return [step(model=model, **{name: settings[name] for name in taken})]
+    return [step(model=model, **{name: given[name] for name in taken})]

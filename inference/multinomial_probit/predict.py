@@ -1,12 +1,12 @@
 """Predictions and identified quantities of the multinomial probit.
 
 Probabilities are those of eq 4 of Damoulas & Girolami (2009), averaged over draws of all variables,
-as in their appendix A. For draws from VB's q this average replaces the integral over W that D.1-D.3
-and eq 12 have in closed form at the kernel weights' means; it also integrates over the weights.
+as in their appendix A, also for draws from VB's q, where D.1-D.3 and eq 12 have a closed form at
+the kernel weights' means.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Self
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -19,82 +19,63 @@ from ...models.kernels.stack import as_stack
 from ...models.multinomial_probit import MultinomialProbit
 from ...numerics.probit import class_probabilities
 from ...validation import argument_error
-from ..engine.predict import (
-    check_draws,
-    combined_functions,
-    compared_rows,
-    stack_of_new_objects,
-)
+from ..engine.predict import check_draws, combined_functions, compared_rows, stack_of_new_objects
 from ..engine.provenance import equal_but_for_rounding
 
 
-class _Draws(NamedTuple):
-    """Weights (draw, kernel), regressors (draw, class, basis), and parameters (draw, parameter)."""
+def _functions_by_draw(
+    rule: Combination,
+    kernels: NDArray | ParametricStack,
+    posterior: Dataset,
+    known_weights: NDArray | None,
+) -> Callable[[slice], NDArray]:
+    """Map a slice of the draws to functions (draw, obs, class) on kernels (kernel, obs, basis).
 
-    beta: NDArray
-    W: NDArray
-    theta: NDArray | None
+    Chains are joined. Kernels with parameters are evaluated once per draw.
+    """
+    joined = posterior.stack(sample=("chain", "draw"), create_index=False)
+    W = joined["W"].transpose("sample", "class", "basis").values
+    if known_weights is None:
+        beta = joined["beta"].transpose("sample", "kernel").values
+    else:
+        beta = np.broadcast_to(known_weights, (len(W), len(known_weights)))
+    if not isinstance(kernels, ParametricStack):
+        return lambda block: combined_functions(rule, kernels, beta[block], W[block])
+    theta = joined["theta"].transpose("sample", ...).values
 
-    @classmethod
-    def of(cls, posterior: Dataset, known_weights: NDArray | None) -> Self:
-        """Draws of a posterior, with chains joined."""
-        joined = posterior.stack(sample=("chain", "draw"), create_index=False)
-        W = joined["W"].transpose("sample", "class", "basis").values
-        if known_weights is None:
-            beta = joined["beta"].transpose("sample", "kernel").values
-        else:
-            beta = np.broadcast_to(known_weights, (len(W), len(known_weights)))
-        theta = joined["theta"].transpose("sample", ...).values if "theta" in joined else None
-        return cls(beta, W, theta)
-
-    def functions(
-        self, rule: Combination, kernels: NDArray | ParametricStack, draws: slice = slice(None)
-    ) -> NDArray:
-        """Functions (draw, obs, class) of some draws on kernels (kernel, obs, basis).
-
-        Kernels with parameters are evaluated once per draw.
-        """
-        beta, W = self.beta[draws], self.W[draws]
-        if not isinstance(kernels, ParametricStack):
-            return combined_functions(rule, kernels, beta, W)
-        assert self.theta is not None
-        each = zip(self.theta[draws], beta, W, strict=True)
+    def functions(block: slice) -> NDArray:
+        each = zip(theta[block], beta[block], W[block], strict=True)
         return np.concatenate(
             [combined_functions(rule, kernels.evaluate(t), b[None], w[None]) for t, b, w in each]
         )
 
+    return functions
+
 
 def _kernels_of_new_objects(model: MultinomialProbit, kernels_new: Any) -> xr.DataArray:
     """Validate kernels between new and training objects; parameters at their prior means."""
-    source = model.kernel_source
-    if not isinstance(source, ParametricStack):
-        stack = stack_of_new_objects(model, kernels_new)
-    else:
-        known = source.parameters
-        if getattr(kernels_new, "parameters", None) != known:
-            raise argument_error(
-                "kernels_new",
-                "predict",
-                f"kernels(X_new, X_train) of the specification with the parameters {known}",
-                type(kernels_new).__name__,
+    source, given = model.kernel_source, kernels_new
+    if isinstance(source, ParametricStack):
+        if getattr(given, "parameters", None) != source.parameters:
+            rule = (
+                "kernels(X_new, X_train) of the specification with the parameters "
+                f"{source.parameters}"
             )
-        own, given = (each.start["kernel"].values.tolist() for each in (source, kernels_new))
-        if given != own:
+            raise argument_error("kernels_new", "predict", rule, type(given).__name__)
+        own, new = (each.start["kernel"].values.tolist() for each in (source, given))
+        if new != own:
             rule = f"kernels(X_new, X_train) with the kernels {own}, in this order"
-            raise argument_error("kernels_new", "predict", rule, f"{given}")
-        pairs = zip(kernels_new.learned, source.learned, strict=True)
-        other = [new.name for new, own in pairs if not _same_objects(new, own)]
-        if other:
-            raise argument_error(
-                "kernels_new",
-                "predict",
-                "kernels(X_new, X_train) of the model's specification and training objects",
-                f"other training objects of {', '.join(other)}",
-            )
-        start = kernels_new.start
-        stack = as_stack(start, like=source.start, owner="predict", argument="kernels_new")
-    model.combination.check(stack)
-    return stack
+            raise argument_error("kernels_new", "predict", rule, f"{new}")
+        pairs = zip(given.learned, source.learned, strict=True)
+        if other := [one.name for one, own in pairs if not _same_objects(one, own)]:
+            rule = "kernels(X_new, X_train) of the model's specification and training objects"
+            got = f"other training objects of {', '.join(other)}"
+            raise argument_error("kernels_new", "predict", rule, got)
+        given = as_stack(given.start, like=source.start, owner="predict", argument="kernels_new")
+    else:
+        given = stack_of_new_objects(model, given)
+    model.combination.check(given)
+    return given
 
 
 def _same_objects(new: LearnedKernel, own: LearnedKernel) -> bool:
@@ -114,13 +95,13 @@ def probabilities_of(
     check_draws(model, posterior, "W", "beta", "theta")
     source = model.kernel_source
     stack = _kernels_of_new_objects(model, kernels_new)
-    drawn = _Draws.of(posterior, None if "beta" in posterior else model["beta"].get_value())
+    known = None if "beta" in posterior else model["beta"].get_value()
     kernels = kernels_new if source.parameters else stack.values
+    functions = _functions_by_draw(model.combination, kernels, posterior, known)
 
     def probabilities(block: slice) -> NDArray:
-        f = drawn.functions(model.combination, kernels, block)
         # In the order of the axes in memory.
-        return class_probabilities(f.transpose(1, 0, 2)).transpose(1, 0, 2)
+        return class_probabilities(functions(block).transpose(1, 0, 2)).transpose(1, 0, 2)
 
     return probabilities, stack["obs"]
 
@@ -128,8 +109,7 @@ def probabilities_of(
 def identified_quantities(result: DataTree, variant: str) -> Dataset:
     """Weights, scale, and contrasts of the regression functions with their mean over classes.
 
-    Without the model, the functions of kernels with parameters are unknown; their parameters are
-    compared instead.
+    For kernels with parameters these stand for the functions, which are unknown without the model.
     """
     posterior = result["posterior"].to_dataset()
     data = result["constant_data"]
@@ -140,8 +120,8 @@ def identified_quantities(result: DataTree, variant: str) -> Dataset:
     if rule is None or not {"beta"} & {*posterior, *data}:
         return posterior
     stack = compared_rows(result)
-    drawn = _Draws.of(posterior, None if "beta" in posterior else data["beta"].to_numpy())
-    f = drawn.functions(rule(), stack.values)
+    known = None if "beta" in posterior else data["beta"].to_numpy()
+    f = _functions_by_draw(rule(), stack.values, posterior, known)(slice(None))
     coords: dict[str, Any] = {
         "chain": posterior["chain"],
         "draw": posterior["draw"],

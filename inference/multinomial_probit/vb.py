@@ -2,28 +2,23 @@ r"""Variational Bayes for the multinomial probit with several kernels (Damoulas 
 
 Mean field q(Y) q(W) q(zeta) q(beta) q(rho) for the model augmented with utilities y_n ~ N(f_n, I),
 t_n = argmax y_n, by coordinate ascent on the bound of eq 5. With G(B) = sum_ij B_ij K_i'K_j and
-K_bar = sum_s E[beta_s] K_s:
-
-| factor | paper | here |
-|---|---|---|
-| Y | eqs 6-8, B.1: normals truncated to cones | `log_probability_and_gradient`, exact quadrature |
-| W | eqs 9-10, B.2-B.3: V_c, mean V_c K_bar'E[y_c] | B = E[beta beta'], not E[beta]E[beta]' |
-| Z_c in V_c | eq 10, B.3: "expected variances" | E[1/zeta_c] for the inverse |
-| zeta | eq 11 | 1/zeta ~ Gamma(tau + 1/2, upsilon + E[w^2]/2) |
-| beta | appendix B.4, importance sampling | quadrature (`simplex_factor`), with the V_c terms |
-| rho | appendix B.4, importance sampling | `concentration_factor` with E[log beta] |
-| beta, binary | not derived | `binary_factor`, all 2^S states |
-| beta, product; theta | appendix B.4, importance sampling | `vb_kernels.Normal`, jointly |
-| pi, chi | importance sampling | exact given beta, without a factor |
+K_bar = sum_s E[beta_s] K_s, the covariance of w_c is V_c = (G(E[beta beta']) + E[1/zeta_c])^-1.
+`docs/equations.md` lists the paper's equations and where the factors differ: G(E[beta beta'])
+replaces K_bar'K_bar, E[1/zeta] the printed inverse, and quadrature importance sampling. The paper
+derives no factor of a binary selection: here it has the probabilities of all 2^S states. Exponents
+of a product and kernel parameters share a normal factor (`vb_kernels`); pi and chi are exact given
+beta.
 
 Errors of mean field, measured on 24 objects against Gibbs (`test_agreement.py` has bounds):
-contrasts of W shrink towards zero by up to .8 posterior standard deviations, the weights' means are
-off by .6, and the standard deviations are .2 to .45 (contrasts) and .3 (weights) of the true ones.
+contrasts of W shrink towards zero by up to 0.8 posterior standard deviations, the weights' means
+are off by 0.6, and the standard deviations are 0.2 to 0.45 (contrasts) and 0.3 (weights) of the
+true ones.
 
 The bound includes all factors and never falls, except for more than three weights by the error of
-the quadrature when new points are placed: at most .001 (S = 4), .004 (S = 6), .012 (S = 8) on small
-problems. The printed Algorithm 1 has E[beta] for beta in V_c and in Q(rho), leaves the covariance
-of W out of Q(beta), and monitors E.5-E.7, which may fall; `studies.damoulas2009_printed` has it.
+the quadrature when new points are placed: at most 0.001 (S = 4), 0.004 (S = 6), 0.012 (S = 8) on
+small problems. The printed Algorithm 1 has E[beta] for beta in V_c and in Q(rho), leaves the
+covariance of W out of Q(beta), and monitors E.5-E.7, which may fall: see
+`studies.damoulas2009_printed`.
 
 One iteration costs C Cholesky inverses of order M and O(S^2 M^2 + S N M C + N C^1.5); the products
 K_i'K_j take S (S + 1) / 2 M x M matrices of memory. From about 300 objects with Gram matrices on,
@@ -56,9 +51,9 @@ from ...models.kernels.dask_stack import DaskStack
 from ...models.learned_scale import LearnedScale
 from ...models.multinomial_probit import MultinomialProbit
 from ...numerics.probit import default_nodes
-from ...numerics.threads import blocks_of
+from ...numerics.threads import InMemory, blocks_of
 from ...validation import Count, Positive, PositiveOrInf, argument_error
-from ..engine.engine import Run
+from ..engine.engine import Run, unknown_combination
 from ..engine.result import VariationalOutput
 from ..variational.ascent import FIRST_ROUND, Coordinates, ascended, multistart_ascent
 from ..variational.concentration import check_prior
@@ -68,7 +63,7 @@ from ..variational.factors import (
     precision_factor,
     regressors_bound,
     sample_regressors,
-    why_not,
+    too_many_selections,
 )
 from ..variational.weights import Weights
 from .vb_kernels import ExpectedKernels, ExpectedUtilities, KernelFamily, Normal
@@ -97,7 +92,7 @@ class Data:
 
     `labels` are parts of the class codes, by block of objects. The kernels of `family` have the
     composite kernel as their weighted sum; `known` are these kernels if they have no parameters and
-    exponents to learn.
+    exponents to learn. `prior` is that of concentrations, if there are any.
     """
 
     labels: Sequence[Any]
@@ -107,6 +102,8 @@ class Data:
     upsilon: float
     family: KernelFamily
     known: ExpectedKernels | None
+    rule: Combination
+    prior: Gamma | None
 
     @classmethod
     def of(cls, model: MultinomialProbit) -> Self:
@@ -117,24 +114,15 @@ class Data:
             if len(codes) != source.shape[1]:
                 rule = f"one of each of the {source.shape[1]} objects"
                 raise argument_error("labels", "VB", rule, f"{len(codes)}")
-            known, labels = ExpectedKernels.of_dask(source), source.parts(codes)
+            known, labels = ExpectedKernels.of(source), source.held(codes)
         else:
             labels = [codes[objects] for objects in blocks_of(len(codes))]
             if not len(family.coordinates):
-                known = ExpectedKernels.of(family.stack(np.empty(0)))
+                known = ExpectedKernels.of(InMemory(family.stack(np.empty(0))))
         assert not isinstance(model.upsilon, LearnedScale)
-        scales = model.tau, model.upsilon
-        return cls(labels, len(codes), model.n_classes, *scales, family, known)
-
-    @property
-    def rule(self) -> Combination:
-        """Combination rule."""
-        return self.family.composition.rule
-
-    @property
-    def prior(self) -> Gamma | None:
-        """Prior of the concentrations; None for weights without concentrations."""
-        return Gamma(self.rule.mu, self.rule.lam) if isinstance(self.rule, Mean) else None
+        rule, given = model.combination, (labels, len(codes), model.n_classes)
+        prior = Gamma(rule.mu, rule.lam) if isinstance(rule, Mean) else None
+        return cls(*given, model.tau, model.upsilon, family, known, rule, prior)
 
 
 @dataclass(frozen=True)
@@ -142,9 +130,8 @@ class State:
     """All factors after an iteration, and the objective.
 
     `utilities` are at the scores after the iteration. `W_gram` (M, M) and `W_precision` (C, M) are
-    G(E[beta beta']) and E[1/zeta] at the update of q(W); they determine its covariances, which are
-    not stored. The expected log likelihood is linear'beta - beta'`curvature` beta / 2 as a function
-    of the weights (S,).
+    G(E[beta beta']) and E[1/zeta] at the update of q(W), which determine its covariances. As a
+    function of the weights (S,) the log likelihood is linear'beta - beta'`curvature` beta / 2.
     """
 
     kernels: ExpectedKernels
@@ -173,7 +160,8 @@ def start(data: Data, beta: Array) -> State:
     else:
         psi = data.family.start(beta)
         kernels = data.family.expected(psi)
-    weights = Weights.start(data.rule, np.ones(1) if data.family.is_product else beta, data.prior)
+    beta = beta if isinstance(data.rule, WeightedSum) else np.ones(1)
+    weights = Weights.start(data.rule, beta, data.prior)
     gram = kernels.products.gram(weights.second)
     none = np.zeros((data.n_classes, len(gram)))
     return State(
@@ -206,9 +194,8 @@ class Covariances(NamedTuple):
 def update(data: Data, state: State) -> State:
     """One iteration of Algorithm 1, and the bound (eq 5).
 
-    If the covariances of W are expensive, all other factors are updated a few times more. This is
-    not done with exponents or kernel parameters, because W would adapt too closely to their current
-    values.
+    If the covariances of W are expensive, all other factors are updated a few times more, but not
+    with exponents or kernel parameters, to whose current values W would adapt too closely.
     """
     n_objects, n_basis = data.n_objects, state.W_mean.shape[1]
     more = 0 if state.psi else inner_steps(len(state.linear), n_objects, n_basis, data.n_classes)
@@ -240,13 +227,13 @@ def inner_steps(n_kernels: int, n_obs: int, n_basis: int, n_classes: int) -> int
 
 
 def _update_utilities(data: Data, state: State) -> State:
-    """Q(Y), eqs 6-8."""
+    """Q(Y), eqs 6-8, B.1."""
     utilities = state.kernels.utilities(state.weights.mean, state.W_mean, data.labels)
     return replace(state, utilities=utilities)
 
 
 def _update_regressors(data: Data, state: State, *, keep: bool) -> tuple[State, Covariances]:
-    """Q(W), eqs 9-10; with `keep`, its covariances by class are kept."""
+    """Q(W), eqs 9-10, B.2-B.3; with `keep`, its covariances by class are kept."""
     products = state.kernels.products
     precision = (data.tau + 0.5) / state.zeta_rate
     gram = products.gram(state.weights.second)
@@ -285,8 +272,7 @@ def ascend(
 ) -> Array:
     """Raise sum_c m_c't_c - m_c'(G + D_c) m_c / 2 by one step in the means m (C, M); O(C M^2).
 
-    The direction is the gradient times a covariance, of which only the lower triangle is read, and
-    the length is the best one for each class. `precision` (C, M) are the diagonals of D_c.
+    The step is the gradient times a covariance (lower triangle), of the best length for each class.
     """
     gradient = target - mean @ gram - precision * mean
     pairs = zip(inverses, gradient, strict=True)
@@ -366,7 +352,8 @@ def unsupported(model: MultinomialProbit) -> str | None:
     rule, rules = model.combination, list[type](RULES)
     if isinstance(rule, WeightedSum) and hasattr(rule, "variational_factor"):
         rules.append(type(rule))
-    return why_not(model, rules, " and weighted sums with a method variational_factor")
+    others = " and weighted sums with a method variational_factor"
+    return unknown_combination(model, rules, others) or too_many_selections(model)
 
 
 def fit_multinomial_probit(
@@ -403,13 +390,12 @@ def fit_multinomial_probit(
         coordinates=None if data.known is None else COORDINATES,
     )
     result.state.weights.warn_of_imprecision()
-    approximation = Approximation(data, result.state)
     return VariationalOutput(
         elbo=result.histories,
         best=result.best,
         converged=result.converged,
-        parameters=approximation.parameters(model),
-        sample=approximation.sample,
+        parameters=_parameters(data, result.state, model),
+        sample=partial(_sample, data, result.state),
     )
 
 
@@ -419,72 +405,64 @@ def path_of_scales(
     """Fit q for one upsilon after another, each from the last solution; yield its `sample`."""
     n_kernels = len(model.coords["kernel"])
     data = Data.of(model)
-    # The start does not depend on upsilon.
-    state, before = start(data, np.full(n_kernels, 1 / n_kernels)), None
+    # The start does not depend on upsilon: the first shift is zero.
+    state, before = start(data, np.full(n_kernels, 1 / n_kernels)), scales[0]
     for upsilon in scales:
         data = replace(data, upsilon=upsilon)
-        if before is not None:
-            rate = state.zeta_rate + (upsilon - before)
-            state = replace(state, zeta_rate=rate, objective=-np.inf)
+        rate = state.zeta_rate + (upsilon - before)
+        state = replace(state, zeta_rate=rate, objective=-np.inf)
         state, before = ascended(state, partial(update, data), COORDINATES), upsilon
-        yield Approximation(data, state).sample
+        yield partial(_sample, data, state)
 
 
-@dataclass(frozen=True)
-class Approximation:
-    """The distribution q of a state."""
+def _parameters(data: Data, state: State, model: MultinomialProbit) -> xr.Dataset:
+    """Parameters of q."""
+    regressor = "class", "basis"
+    variables: dict[str, Any] = {
+        "W_mean": (regressor, state.W_mean),
+        "W_sd": (regressor, np.sqrt(state.W_var)),
+        "zeta_shape": ((), data.tau + 0.5),
+        "zeta_rate": (regressor, state.zeta_rate),
+    }
+    if len(state.utilities.mean):
+        variables["y_mean"] = ("obs", "class"), state.utilities.mean
+    if state.psi is not None:
+        points, weights = state.psi.expectation
+        for name, values in data.family.coordinates.values(points).items():
+            mean, of = weights @ values, ("kernel" if name == "beta" else "parameter",)
+            variables[f"{name}_mean"] = of, mean
+            variables[f"{name}_sd"] = of, np.sqrt(weights @ (values - mean) ** 2)
+    return as_dataset(variables | state.weights.parameters("rho"), model)
 
-    data: Data
-    state: State
 
-    def parameters(self, model: MultinomialProbit) -> xr.Dataset:
-        """Parameters of q as a Dataset."""
-        state = self.state
-        shape = self.data.tau + 0.5
-        regressor = "class", "basis"
-        variables: dict[str, Any] = {
-            "W_mean": (regressor, state.W_mean),
-            "W_sd": (regressor, np.sqrt(state.W_var)),
-            "zeta_shape": ((), shape),
-            "zeta_rate": (regressor, state.zeta_rate),
-        }
-        if len(state.utilities.mean):
-            variables["y_mean"] = ("obs", "class"), state.utilities.mean
-        if state.psi is not None:
-            points, weights = state.psi.expectation
-            for name, values in self.data.family.coordinates.values(points).items():
-                mean, of = weights @ values, ("kernel" if name == "beta" else "parameter",)
-                variables[f"{name}_mean"] = of, mean
-                variables[f"{name}_sd"] = of, np.sqrt(weights @ (values - mean) ** 2)
-        return as_dataset(variables | state.weights.parameters("rho"), model)
-
-    def sample(self, draws: int, rng: np.random.Generator) -> tuple[dict[str, Array], Array]:
-        """Independent draws of rho, beta, zeta, W and log q. O(C M^3 + draws C M^2)."""
-        state = self.state
-        out, log_q = state.weights.sample("rho", draws, rng)
-        if state.psi is not None:
-            psi, log_density = state.psi.sample(draws, rng)
-            coordinates = self.data.family.coordinates
-            values = coordinates.values(psi)
-            out |= values
-            # The Jacobian of psi is the ratio of the prior densities; the prior of psi is N(0, I).
-            jacobian = coordinates.log_density(values)
-            log_q += log_density + jacobian - stats.norm.logpdf(psi).sum(axis=1)
-            if coordinates.n_exponents:
-                # The exponents' hyperparameters are exact given the exponents.
-                rates = coordinates.a, coordinates.b
-                out["pi"], out["chi"] = draw_hyperparameters(out["beta"], *rates, rng)
-                densities = log_hyperparameter_density(out["pi"], out["chi"], out["beta"], *rates)
-                log_q += densities.sum(axis=1)
-        shape = self.data.tau + 0.5
-        inverse = rng.gamma(shape, size=(draws, *state.zeta_rate.shape))
-        out["zeta"] = state.zeta_rate / inverse
-        # An inverse gamma density, from the Gamma variable that was drawn.
-        of_zeta = (shape + 1) * np.log(inverse) - inverse - np.log(state.zeta_rate)
-        log_q += of_zeta.sum(axis=(1, 2)) - state.zeta_rate.size * gammaln(shape)
-        out["W"] = np.empty((draws, *state.W_mean.shape))
-        for c, mean in enumerate(state.W_mean):
-            factor = precision_factor(state.W_gram, state.W_precision[c])
-            out["W"][:, c], log_density = sample_regressors(mean, *factor, draws, rng)
-            log_q += log_density
-        return out, log_q
+def _sample(
+    data: Data, state: State, draws: int, rng: np.random.Generator
+) -> tuple[dict[str, Array], Array]:
+    """Independent draws of rho, beta, zeta, W and log q. O(C M^3 + draws C M^2)."""
+    out, log_q = state.weights.sample("rho", draws, rng)
+    if state.psi is not None:
+        psi, log_density = state.psi.sample(draws, rng)
+        coordinates = data.family.coordinates
+        values = coordinates.values(psi)
+        out |= values
+        # The Jacobian of psi is the ratio of the prior densities; the prior of psi is N(0, I).
+        jacobian = coordinates.log_density(values)
+        log_q += log_density + jacobian - stats.norm.logpdf(psi).sum(axis=1)
+        if coordinates.n_exponents:
+            # The exponents' hyperparameters are exact given the exponents.
+            rates = coordinates.a, coordinates.b
+            out["pi"], out["chi"] = draw_hyperparameters(out["beta"], *rates, rng)
+            densities = log_hyperparameter_density(out["pi"], out["chi"], out["beta"], *rates)
+            log_q += densities.sum(axis=1)
+    shape = data.tau + 0.5
+    inverse = rng.gamma(shape, size=(draws, *state.zeta_rate.shape))
+    out["zeta"] = state.zeta_rate / inverse
+    # An inverse gamma density, from the Gamma variable that was drawn.
+    of_zeta = (shape + 1) * np.log(inverse) - inverse - np.log(state.zeta_rate)
+    log_q += of_zeta.sum(axis=(1, 2)) - state.zeta_rate.size * gammaln(shape)
+    out["W"] = np.empty((draws, *state.W_mean.shape))
+    for c, mean in enumerate(state.W_mean):
+        factor = precision_factor(state.W_gram, state.W_precision[c])
+        out["W"][:, c], log_density = sample_regressors(mean, *factor, draws, rng)
+        log_q += log_density
+    return out, log_q

@@ -1,13 +1,11 @@
 """Known and expected kernels of the multinomial probit, and the expected utilities (eqs 6-8).
 
-If the composite kernel is linear in the learned weights, the kernels and their products are fixed.
-Exponents of products and kernel parameters change the kernels; expectations are then taken under
-their factor, `Normal`.
+If the composite kernel is linear in the learned weights, the kernels and their products are fixed;
+otherwise expectations are taken under the factor of exponents and kernel parameters, `Normal`.
 
 One pass over the objects computes all that an iteration needs from the data: the expected utilities
-and their products with the kernels. The rest of an iteration does not depend on the number of
-objects. For kernels in a Dask array, sums are added where the chunks are. An iteration moves W
-(C, M) to each worker, and S C M numbers from one of them; the labels have gone there before.
+and their products with the kernels. For kernels in a Dask array, sums are added where the chunks
+are: an iteration moves W (C, M) to each worker, and S C M numbers from one of them.
 
 Exponents beta of a product and kernel parameters theta share one factor of their coordinates psi
 with prior N(0, I) (`normal_coordinates`). Mean field gives
@@ -62,13 +60,6 @@ FIRST_SD = 0.1
 LEAST_EXPONENT = 0.05
 
 
-class Expectation(NamedTuple):
-    """Points (n, P) and weights (n,) for expectations."""
-
-    points: Array
-    weights: Array
-
-
 @cache
 def _nodes(dimension: int) -> tuple[Array, Array, Array]:
     """Nodes z (n, P) and weights of a standard normal, and the fit of a quadratic to values.
@@ -109,10 +100,10 @@ class Normal:
         return float(0.5 * (n - self.mean @ self.mean - np.sum(self.factor**2))) + self._log_root
 
     @property
-    def expectation(self) -> Expectation:
-        """Points to sum over."""
+    def expectation(self) -> tuple[Array, Array]:
+        """Points (n, P) and weights (n,) for expectations."""
         z, weights, _ = _nodes(len(self.mean))
-        return Expectation(self.mean + z @ self.factor.T, weights)
+        return self.mean + z @ self.factor.T, weights
 
     def _height(self, log_likelihood: LogDensity) -> float:
         points, weights = self.expectation
@@ -157,10 +148,9 @@ class Normal:
 
 
 class ExpectedUtilities(NamedTuple):
-    """E[y] (N, C) as `mean`, of no objects for a Dask array, and what an iteration needs of them.
+    """`log_z` is sum_n log P(t_n | f_n), `square` sum_nc f_nc^2, `products` (S, C, M) are E[Y]'K_s.
 
-    `log_z` is sum_n log P(t_n | f_n), `square` sum_nc f_nc^2, and `products` (S, C, M) are
-    E[Y]'K_s.
+    `mean` is E[y] (N, C), of no objects for a Dask array.
     """
 
     log_z: float
@@ -177,15 +167,12 @@ class ExpectedKernels:
     products: KernelProducts
 
     @classmethod
-    def of(cls, design: Array) -> Self:
-        """Compute the products of known kernels; O(S^2 N M^2)."""
-        return cls(InMemory(design), KernelProducts.of(design))
-
-    @classmethod
-    def of_dask(cls, stack: DaskStack) -> Self:
-        """Compute the products of known kernels where their chunks are; O(S^2 N M^2)."""
-        (products,) = stack.total(_products_of_chunk)
-        return cls(stack, KernelProducts(np.triu_indices(stack.shape[0]), products))
+    def of(cls, source: InMemory | DaskStack) -> Self:
+        """Compute the products of known kernels, where they are; O(S^2 N M^2)."""
+        if isinstance(source, InMemory):
+            return cls(source, KernelProducts.of(source.design))
+        (products,) = source.total(_products_of_chunk)
+        return cls(source, KernelProducts(np.triu_indices(source.shape[0]), products))
 
     def utilities(
         self, weights: Array, regressors: Array, labels: Sequence[Any]
@@ -208,17 +195,9 @@ class ExpectedKernels:
 
 @dataclass(frozen=True)
 class KernelFamily:
-    """The kernels whose weighted sum is the composite kernel, at coordinates psi (P,).
-
-    For a product this is the composite kernel itself, with weight one.
-    """
+    """The kernels whose weighted sum is the composite kernel; for a product, this kernel alone."""
 
     composition: Composition
-
-    @property
-    def is_product(self) -> bool:
-        """Whether the composite kernel is no weighted sum."""
-        return not isinstance(self.composition.rule, WeightedSum)
 
     @property
     def coordinates(self) -> NormalCoordinates:
@@ -228,9 +207,9 @@ class KernelFamily:
     def stack(self, psi: Array) -> Array:
         """Kernels (S, N, M) at coordinates (P,)."""
         values = self.coordinates.values(psi)
-        if self.is_product:
-            return self.composition.composite(values)[None]
-        return self.composition.kernels(values)
+        if isinstance(self.composition.rule, WeightedSum):
+            return self.composition.kernels(values)
+        return self.composition.composite(values)[None]
 
     def start(self, weights: Array) -> Normal:
         """Make the factor before the first update, at kernel weights (S,)."""
@@ -273,11 +252,9 @@ class KernelFamily:
         return of
 
 
-def _products_of_chunk(chunk: npt.NDArray[np.floating]) -> tuple[Array]:
-    total = np.zeros(())
-    for part in rows_of(chunk):
-        total = total + KernelProducts.of(np.asarray(chunk[:, part], dtype=float)).products
-    return (total,)
+def _products_of_chunk(chunk: npt.NDArray[np.floating]) -> tuple[Any]:
+    parts = (np.asarray(chunk[:, part], dtype=float) for part in rows_of(chunk))
+    return (sum(KernelProducts.of(part).products for part in parts),)
 
 
 def _sums_of_utilities(

@@ -71,9 +71,8 @@ def _sinh_nodes(
 class ConcentrationFactor:
     """Moments of Q(rho); made by `concentration_factor`.
 
-    `log_normaliser` is the log of the integral of the factor, the prior's constants included, with
-    exp(rho_s l_s) for exp((rho_s - 1) l_s): l_s may be so large that a bound with it would be
-    rounded to integers.
+    `log_normaliser` is the log of the factor's integral with exp(rho_s l_s) for exp((rho_s - 1)
+    l_s): l_s may be so large that a bound with it would be rounded to integers.
     """
 
     mean: Array
@@ -86,7 +85,7 @@ class ConcentrationFactor:
 
     @property
     def mean_log(self) -> Array:
-        """E[log rho], array of shape (S,); costs as much as the other moments."""
+        """E[log rho] (S,); costs as much as the other moments."""
         p, log_mass = self._grid.conditionals(self._mean_log_beta - self._lam)
         mass = np.exp(log_mass - log_mass.max())
         return np.einsum("sxy,sxy,x->s", p, np.log(self._grid.rho), mass / mass.sum())
@@ -164,33 +163,23 @@ def _conditional_peaks(mu: float, pull: Array) -> Array:
     return np.exp(np.interp(pull, _pulls(mu), TABLE))
 
 
-def _peak(mu: float, slope: Array) -> tuple[float, float]:
-    """Location and width of the largest mass over x, where e^x = sum rho at the maxima of h."""
+def _nodes_x(mu: float, slope: Array, nodes: int | None = None) -> tuple[Array, Array]:
+    """Nodes for x and their log trapezoid weights; by default at `SPACING`."""
 
     def excess(x: float) -> float:
         return x - np.log(_conditional_peaks(mu, x + slope).sum())
 
-    x = brentq(excess, TABLE[0], TABLE[-1])
-    rho = _conditional_peaks(mu, x + slope)
-    precision = np.sum(rho - rho**2 / (mu + rho**2 * zeta(2, rho)))
-    return float(np.log(rho.sum())), float(precision**-0.5)
-
-
-def _nodes_x(mu: float, slope: Array, nodes: int | None = None) -> tuple[Array, Array]:
-    """Nodes for x and their log trapezoid weights; by default at `SPACING`."""
-    peak, width = _peak(mu, slope)
+    # The largest mass is where e^x = sum rho at the maxima of h.
+    rho = _conditional_peaks(mu, brentq(excess, TABLE[0], TABLE[-1]) + slope)
+    peak = float(np.log(rho.sum()))
+    width = float(np.sum(rho - rho**2 / (mu + rho**2 * zeta(2, rho))) ** -0.5)
     # If all rho are near zero, the mass is flat from -1 / sum rho to zero, where exp(-e^x) drops.
     center, scale = max(peak, -1.0), min(width, 1.0)
     # The mass falls as prod_s (-x - slope_s)^-(mu + 1).
     power = len(slope) * (mu + 1) - 1
     tail = (np.abs(slope).max() + abs(center)) * np.expm1(DEPTH / power)
-    return _sinh_nodes(
-        np.array(center),
-        np.array(scale),
-        np.array(REACH * width + tail),
-        np.array(REACH * width / (1 + width)),
-        nodes,
-    )
+    left, right = REACH * width + tail, REACH * width / (1 + width)
+    return _sinh_nodes(np.array(center), np.array(scale), np.array(left), np.array(right), nodes)
 
 
 def _nodes_y(mu: float, pull: Array, nodes: int | None = None) -> tuple[Array, Array]:

@@ -1,6 +1,5 @@
 """Factors that several mean fields share: regression weights, precisions and selections."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -15,7 +14,6 @@ from scipy.stats import norm
 
 from ...models.combinations.sums import Binary
 from ...numerics.normal_regression import precision_factor_or_none
-from ..engine.engine import unknown_combination
 
 type Array = npt.NDArray[np.float64]
 #: Dims and values of variables by name.
@@ -46,10 +44,7 @@ def precision_factor(gram: Array, precision: Array) -> tuple[Array, Array]:
 def sample_regressors(
     mean: Array, factor: Array, pivots: Array, draws: int, rng: np.random.Generator
 ) -> tuple[Array, Array]:
-    """Draws (draw, M) of a normal with the precision of `precision_factor`; log densities (draw,).
-
-    O(draws M^2).
-    """
+    """Draws (draw, M) of a normal with a precision's factor, and their log densities (draw,)."""
     noise = rng.normal(size=(len(mean), draws))
     values = mean + solve_triangular(factor, noise, lower=True, trans="T").T
     return values, np.log(pivots).sum() + norm.logpdf(noise).sum(axis=0)
@@ -69,8 +64,7 @@ def regressors_bound(
     """E[log p(w | precision) + log p(precision)] plus the entropies of both factors.
 
     For w ~ N(0, 1 / precision), precision ~ Gamma(shape, rate), when the precisions' factor was
-    updated after that of w. If each precision is that of several w (`sharing`), its shape is shape
-    + sharing / 2.
+    updated after that of w; each precision is that of `sharing` w.
     """
     posterior_shape = shape + 0.5 * sharing
     constant = 0.5 * sharing + shape * np.log(rate) - gammaln(shape) + gammaln(posterior_shape)
@@ -117,10 +111,7 @@ def _selections(n_kernels: int) -> Array:
 
 @dataclass(frozen=True)
 class BinaryFactor:
-    """Q(beta) of a 0/1 selection of kernels by its states; made by `binary_factor`.
-
-    `gain` is E[log p(beta)] minus E[log Q(beta)].
-    """
+    """Q(beta) of a selection, by its states; `gain` is E[log p(beta)] - E[log Q(beta)]."""
 
     probability: Array
     states: Array
@@ -159,8 +150,7 @@ def binary_factor(
     """Compute Q(beta) exactly by enumeration of its 2^S states, in O(2^S S^2).
 
     It is proportional to exp(b'beta - beta'A beta / 2) prod_s p_s^beta_s (1 - p_s)^(1 - beta_s) for
-    the `prior` p, `linear` b and `quadratic` A. Without `empty`, the selection of no kernel is no
-    state.
+    the `prior` p. Without `empty`, the selection of no kernel is no state.
     """
     states = _selections(len(prior))
     log_prior = states @ np.log(prior) + (1 - states) @ np.log1p(-prior)
@@ -177,14 +167,9 @@ def binary_factor(
     return BinaryFactor(probability, states, float(gain))
 
 
-def why_not(model: Any, rules: Sequence[type], others: str = "") -> str | None:
-    """Why VB does not apply to a model's rule of combination; None when it does.
-
-    Weights of `rules` have a factor; `others` names further rules in the message.
-    """
-    rule, n_kernels = model.combination, len(model.coords["kernel"])
-    if reason := unknown_combination(model, rules, others):
-        return reason
-    if isinstance(rule, Binary) and n_kernels > MOST_KERNELS:
+def too_many_selections(model: Any) -> str | None:
+    """Why VB cannot enumerate the selections of a model's kernels; None where it can."""
+    n_kernels = len(model.coords["kernel"])
+    if isinstance(model.combination, Binary) and n_kernels > MOST_KERNELS:
         return f"it enumerates the selections of {MOST_KERNELS} kernels at most, not of {n_kernels}"
     return None

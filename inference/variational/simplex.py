@@ -5,8 +5,8 @@ Rogers 2005) lead to
 
     Q(beta) = exp(b'beta - beta'A beta / 2) prod_s beta_s^(a_s - 1) / normaliser
 
-with A positive semidefinite. The papers estimate its moments by importance sampling from the prior.
-Fixed points, as here, make the bound a smooth function of the moments' inputs.
+with A positive semidefinite. The papers estimate its moments by importance sampling from the prior;
+fixed points make the bound a smooth function of the moments' inputs.
 
 In the coordinates v of R^(S-1), with beta_s = x_s prod_{r<s} (1 - x_r) and x = _logistic(v),
 d beta = prod_s beta_s dv: a Dirichlet density factorises, and the quadratic makes v correlated. The
@@ -19,16 +19,14 @@ of log Q at m. The map is linear in the fractions x, like the gradient of the qu
 bounded in the tails. Along each axis of e, nodes on a sinh scale cover both the peak and the
 exponential tails beta_s^a_s.
 
-Two and three weights have a grid of these nodes, if it agrees with every second of its nodes: the
-error is about the square of the difference. Otherwise, and for more weights, Sobol' points are
-mapped through distributions tabulated along the axes (somewhat heavier-tailed than Q), with
-importance weights. The number of points is doubled from 4,096 up to 16,384 until the means of the
-two halves, themselves nets, agree, or `SimplexFactor.precise` is False.
-
-Measured errors of nets: change of the means, in standard deviations, when the weights are reversed,
-over 24 factors with curvatures up to 1e6 of any rank (median, largest): S = 4 0.001, 0.02; S = 6
-0.002, 0.03; S = 10 0.004, 0.7; S = 15 0.006, 0.2. The largest errors belong to singular quadratics
-with a mode on the boundary, for which the number of points reaches the cap.
+Two and three weights have a grid of these nodes, if it agrees with every second of its nodes.
+Otherwise, and for more weights, Sobol' points are mapped through distributions tabulated along the
+axes (somewhat heavier-tailed than Q), with importance weights. The number of points is doubled from
+4,096 up to 16,384 until the means of the two halves, themselves nets, agree, or
+`SimplexFactor.precise` is False. Errors, as the change of the means in standard deviations when the
+weights are reversed, over 24 factors with curvatures up to 1e6 (median, largest): S = 4 0.001,
+0.02; S = 6 0.002, 0.03; S = 10 0.004, 0.7; S = 15 0.006, 0.2. The largest are of singular
+quadratics with a mode on the boundary.
 """
 
 from collections.abc import Iterator
@@ -346,8 +344,8 @@ class SimplexFactor:
     """Moments of Q(beta); made by `simplex_factor`.
 
     `log_normaliser` is the log of the integral over the first S - 1 weights, `ess` the effective
-    number of quadrature points, and `_origin` another factor for which the points were placed, if
-    any.
+    number of points, which are `precise` if they suffice for the factor for which they were placed.
+    That is `_origin`, if it is another one.
     """
 
     mean: Array
@@ -355,6 +353,7 @@ class SimplexFactor:
     mean_log: Array
     log_normaliser: float
     ess: float
+    precise: bool
     _target: Target
     _points: Points
     _origin: Self | None
@@ -363,11 +362,6 @@ class SimplexFactor:
     def sd(self) -> Array:
         """Standard deviations of the weights."""
         return np.sqrt(np.maximum(np.diag(self.second_moment) - self.mean**2, TINY))
-
-    @property
-    def precise(self) -> bool:
-        """Whether the points suffice for the factor for which they were placed."""
-        return self._points.suffice
 
     @property
     def covered(self) -> bool:
@@ -432,9 +426,8 @@ def simplex_factor(
 
     The points of a factor `near` are used again while this factor is close to the one for which
     they were placed: a sequence of factors then maximises a bound with respect to the same measure.
-    New points are placed from the mode of `near`; the bound may then jump by the quadrature's
-    error. O(S^2) per point; 100 weights take 1 s. FloatingPointError for A or b so large (above
-    1e15) that log Q is lost in rounding, and for concentrations outside 1e-100..1e100.
+    With new points the bound may jump by the quadrature's error. O(S^2) per point; 100 weights take
+    1 s. FloatingPointError for A or b above 1e15 and concentrations outside 1e-100..1e100.
     """
     if not LEAST < concentration.min() <= concentration.max() < 1 / LEAST:
         raise FloatingPointError(
@@ -468,6 +461,7 @@ def _integrate(target: Target, points: Points, origin: SimplexFactor | None) -> 
         mean_log=means[n_weights:],
         log_normaliser=float(peak + np.log(total)),
         ess=float(1 / (mass @ mass)),
+        precise=points.suffice,
         _target=target,
         _points=points,
         _origin=origin,

@@ -20,12 +20,10 @@ type Array = npt.NDArray[np.float64]
 class Weights:
     """Q(beta), and Q(rho) of the concentrations: Damoulas & Girolami (2009), appendix B.4.
 
-    In the composite-kernel models the concentrations are varphi, and the factors those of section
-    4.1 of Girolami & Rogers (2005).
-
-    `mean` and `second` are E[beta] (S,) and E[beta beta'] (S, S) of all matrices: with `constant`,
-    the last one always has weight 1, beside a selection. `gain` is E[log prior] plus the entropies.
-    The factors are None before the first update, for known weights and for known concentrations.
+    (Of varphi: Girolami & Rogers 2005, section 4.1.) `mean` and `second` are E[beta] (S,) and
+    E[beta beta'] (S, S) of all matrices: with `constant`, the last one always has weight 1, beside
+    a selection. `gain` is E[log prior] plus the entropies. The factors are None before the first
+    update, for known weights and for known concentrations.
     """
 
     mean: Array
@@ -87,10 +85,7 @@ class Weights:
 
     @property
     def coordinates(self) -> Array:
-        """Logarithms of the means on the simplex and of the concentrations that are learned.
-
-        The covariance of the weights, and selections, follow one iteration later.
-        """
+        """Logarithms of the means on the simplex and of learned concentrations."""
         if not isinstance(self.beta, SimplexFactor):
             return np.empty(0)
         log_beta = np.log(np.maximum(self.mean, TINY))

@@ -104,13 +104,19 @@ class DaskStack(KernelSource):
         return [slice(a, b) for a, b in zip([0, *stops], stops, strict=False)]
 
     def parts(self, array: NDArray) -> list[NDArray]:
-        """Parts of an array (N, ...) that go to the chunks."""
+        """Parts of an array (N, ...) that go to the chunks in one pass."""
         return [array[rows] for rows in self.slices]
+
+    def held(self, array: NDArray) -> list[Any]:
+        """Parts of an array (N, ...) that go to the workers once, for many passes."""
+        import dask
+
+        return list(dask.persist(*map(dask.delayed(_same, pure=False), self.parts(array))))
 
     def each(self, function: Function, *shared: Any, by_object: Parts = ()) -> list[Any]:
         """Values of a function (chunk (S, n, M), *parts, *shared) on each chunk, in their order.
 
-        `shared` goes to each worker once; `by_object` are `parts` of arrays.
+        `shared` goes to each worker once; `by_object` are parts of arrays, by `parts` or `held`.
         """
         import dask
 

@@ -11,7 +11,6 @@ from composite_fixture import brute_force, classification, regression
 from family import assert_ks, assert_mean, assert_z
 from kernelzoo.custom_steps.composite_kernel.steps import (
     Classification,
-    CompositeKernelGibbs,
     Prior,
     Regression,
     State,
@@ -143,8 +142,6 @@ def test_engines_and_refusals():
     assert learned.variant.endswith("learned scale")
     result = kz.fit(learned, "gibbs", draws=4, tune=4, chains=1, random_seed=1, progressbar=False)
     assert {*identified(result)} == {"beta", "gamma", "varsigma", "y"}
-    with pytest.raises(ValueError, match="such that phi moves with varsigma"):
-        CompositeKernelGibbs(["alpha", "varsigma"], model=learned)
     with pytest.raises(ValueError, match="cannot learn varsigma"):
         kz.select(learned)
     with pytest.raises(ValueError, match="'varsigma' argument of CompositeKernelRegression"):

@@ -7,7 +7,7 @@ from scipy import stats
 
 from family import assert_z
 from kernelzoo.custom_steps.composite_kernel import steps
-from kernelzoo.custom_steps.composite_kernel.steps import CompositeKernelGibbs
+from kernelzoo.custom_steps.composite_kernel.steps import CompositeKernelGibbs, State, sweep
 from kernelzoo.inference.engine.evaluation import compiling_with, python_mode
 from kernelzoo.models.combinations.sums import Binary, DirichletWeights
 from kernelzoo.models.composite_kernel import CompositeKernelRegression
@@ -62,7 +62,7 @@ def joint_test(shared, stack=TALL, rule=DIRICHLET, replicates=1_000, **settings)
     for i, t in enumerate(targets):
         before = {name: prior[name][i] for name in names}
         model["targets"].set_value(t)
-        step._likelihood = steps._likelihood(model)
+        step._likelihood = steps.Regression(model.target_values)
         swept, _ = step.sweep(before, rng)
         after = {name: swept[name] for name in names}
         differences.append(functionals(after, t, stack) - functionals(before, t, stack))
@@ -130,11 +130,11 @@ def test_regression_weights_are_drawn_given_the_noise_of_their_output():
     """The first output has no noise and is met, the second has nothing but noise."""
     targets = 5 + np.random.default_rng(1).normal(size=(N, P))
     model = CompositeKernelRegression(as_stack(WIDE), targets)
-    step = CompositeKernelGibbs(["alpha"], model=model)
-    values = {"phi": np.full(7, 1 / 7), "beta": np.full(S, 1 / S)}
-    values |= {"gamma": np.array([1e12, 1e-12]), "alpha": np.zeros((P, 7))}
-    swept, _ = step.sweep(values, np.random.default_rng(2))
-    f = WIDE.mean(axis=0) @ swept["alpha"][:, 1:].T + swept["alpha"][:, 0]
+    step, (alpha, gamma) = CompositeKernelGibbs(model=model), (np.zeros((P, 7)), [1e12, 1e-12])
+    state = State(alpha, np.full(7, 1 / 7), np.full(S, 1 / S), np.ones(S), np.array(gamma))
+    given = state, step._likelihood, step._design, step._prior, np.random.default_rng(2)
+    alpha = sweep(*given, redraw=frozenset())[0].alpha
+    f = WIDE.mean(axis=0) @ alpha[:, 1:].T + alpha[:, 0]
     gap = abs(f - targets).max(axis=0)
     assert gap[0] < 1e-4
     assert gap[1] > 0.1

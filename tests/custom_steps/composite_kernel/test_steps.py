@@ -72,7 +72,7 @@ def test_single_kernel():
 
 
 def test_wrong_requests(regression):
-    with pytest.raises(ValueError, match=r"'vars' argument .* must be with alpha"):
+    with pytest.raises(ValueError, match=r"'vars' argument .* must be .*alpha"):
         CompositeKernelGibbs([regression["beta"]], model=regression)
     with pytest.raises(ValueError, match="'moves' argument of CompositeKernelGibbs"):
         CompositeKernelGibbs(model=regression, moves=0)
@@ -111,14 +111,3 @@ def test_gibbs_agrees_with_nuts(model, scheme):
         gibbs = pm.sample(10_000, tune=1_000, step=[step], **options)
         nuts = pm.sample(2_000, tune=1_000, nuts_sampler="pymc", target_accept=0.95, **options)
     assert_agree(gibbs, nuts)
-
-
-@pytest.mark.slow
-def test_gibbs_agrees_with_gibbs_and_nuts_on_the_rest(regression):
-    """All variables by Gibbs, against alpha, phi, gamma by Gibbs with NUTS on the weights."""
-    options = {"chains": 2, "cores": 1, "random_seed": 6, **QUIET}
-    with regression:
-        full = pm.sample(2_000, tune=100, step=[CompositeKernelGibbs()], **options)
-        owned = [regression[name] for name in ("alpha", "phi", "gamma")]
-        mixed = pm.sample(500, tune=300, step=[CompositeKernelGibbs(owned)], **options)
-    assert_agree(full, mixed)

@@ -12,7 +12,6 @@ from kernelzoo.custom_steps.kernel_completion.diagonal_tanner_wong import (
     Constants,
     DiagonalTannerWongImputation,
     DiagonalTannerWongPosterior,
-    Parameters,
     diagonal_of_packed,
     draw_parameters,
     impute,
@@ -27,7 +26,7 @@ FORMS = WHOLE | {"diagonal": draw_diagonal}
 
 
 def constants_of(w):
-    return Constants(w, N2, R, ETA, ZETA, TAU)
+    return Constants(w, R, ETA, ZETA, TAU)
 
 
 def unpack(packed):
@@ -111,7 +110,7 @@ def joint_test(form=None, p_step=None, *, diagonal=False, replicates=1_500, seed
     before, moved = functionals(*draws, diagonal), []
     for lam, delta, w, W21, W22_1 in zip(*draws, strict=True):
         constants = constants_of(w)
-        parameters = Parameters(lam, delta)
+        parameters = lam, delta
         if form is not None:
             W21, W22_1 = impute(constants, delta, form, rng).values()
         if p_step is not None:
@@ -200,7 +199,7 @@ def test_delta_drawn_beside_another_lambda_is_detected():
 
     def wrong(constants, delta, diagonal_of_W22, rng):
         one, other = (draw_parameters(constants, delta, diagonal_of_W22, rng) for _ in range(2))
-        return Parameters(one.lam, other.delta)
+        return one[0], other[1]
 
     with pytest.raises(AssertionError):
         joint_test(p_step=wrong)

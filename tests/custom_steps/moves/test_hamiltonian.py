@@ -1,14 +1,10 @@
 import numpy as np
 import pytest
+from pymc.step_methods.step_sizes import DualAverageAdaptation
 from scipy import stats
 
 from family import assert_ks, assert_mean
-from kernelzoo.custom_steps.moves.hamiltonian import (
-    MOST_STEPS,
-    StepTuning,
-    adapt_step,
-    hamiltonian_move,
-)
+from kernelzoo.custom_steps.moves.hamiltonian import MOST_STEPS, hamiltonian_move
 
 SD = np.array([0.2, 1.0, 5.0])
 
@@ -85,13 +81,15 @@ def test_wrong_gradient_leaves_the_law_invariant():
 
 
 def test_step_is_tuned_to_its_target():
-    rng, tuning, x = np.random.default_rng(1), StepTuning.start(1e-3), np.zeros(3)
+    rng, x = np.random.default_rng(1), np.zeros(3)
+    tuning = DualAverageAdaptation(1e-3, 0.75, gamma=0.05, k=0.75, t0=10)
     for _ in range(400):
-        move = hamiltonian_move(normal, x, SD, np.exp(tuning.log_step), 2.0, rng)
-        tuning, x = adapt_step(tuning, move.acceptance, 0.75), move.position
+        move = hamiltonian_move(normal, x, SD, tuning.current(tune=True), 2.0, rng)
+        tuning.update(move.acceptance, tune=True)
+        x = move.position
     accepted = []
     for _ in range(400):
-        move = hamiltonian_move(normal, x, SD, np.exp(tuning.log_average), 2.0, rng)
+        move = hamiltonian_move(normal, x, SD, tuning.current(tune=False), 2.0, rng)
         x = move.position
         accepted.append(move.acceptance)
     assert 0.6 < np.mean(accepted) < 0.95

@@ -201,7 +201,12 @@ def shift_labels(monkeypatch):
 
 
 def keep_hyperparameters(monkeypatch):
-    monkeypatch.setattr(probit_kernel_sweep.ProductMoves, "hyperparameters", lambda *_: None)
+    """As they were when the chain began: those of their priors' means."""
+    monkeypatch.setattr(
+        probit_kernel_sweep,
+        "draw_hyperparameters",
+        lambda beta, a, b, rng: (np.full_like(beta, 1 / a), np.full_like(beta, 1 / b)),
+    )
 
 
 def keep_regressors(monkeypatch):

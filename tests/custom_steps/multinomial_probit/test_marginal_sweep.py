@@ -33,22 +33,12 @@ from probit_fixture import (
 NO_RATE = np.empty(0)
 
 
-def target(labels=LABELS, *, learn_weights=True):
-    """With known weights, those of the state are kept."""
+def target(*, learn_weights=True):
     composition = Composition(Mean(PRIOR.mu, PRIOR.lam), np.full(2, np.nan), STACK)
-    return Target.of(
-        KernelCoordinates.of(composition),
-        labels,
-        N_CLASSES,
-        PRIOR.tau,
-        PRIOR.upsilon,
-        moves_kernel=learn_weights,
-    )
-
-
-def kept(now):
-    """The composite kernel that `log_density` is given when the weights are kept."""
-    return None if now.moves_kernel else now.kernels.composition.composite({"beta": WEIGHTS})
+    if not learn_weights:
+        composition = Composition(FixedWeights(), WEIGHTS, STACK, learned=False)
+    kernels = KernelCoordinates.of(composition)
+    return Target.of(kernels, LABELS, N_CLASSES, PRIOR.tau, PRIOR.upsilon)
 
 
 def sweep_test(*, learn_weights=True, replicates=1_000, seed=1):
@@ -56,6 +46,8 @@ def sweep_test(*, learn_weights=True, replicates=1_000, seed=1):
 
     def transition(state, labels, rng):
         now = replace(prototype, labels=labels)
+        if not learn_weights:
+            now = replace(now, known=np.tensordot(state.beta, STACK, axes=1))
         new, _ = marginal_sweep(state._asdict(), now, rng, step=0.4, length=1.5)
         return state._replace(**new)
 
@@ -149,10 +141,9 @@ def test_gradient(learn_weights):
     rng = np.random.default_rng(1)
     for scale in (0.1, 1.0, 3.0):
         position = scale * rng.normal(size=len(now.scale))
-        _, gradient = now.log_density(position, kept(now))
+        _, gradient = now.log_density(position)
         numeric = [
-            (now.log_density(position + e, kept(now))[0])
-            - now.log_density(position - e, kept(now))[0]
+            (now.log_density(position + e)[0]) - now.log_density(position - e)[0]
             for e in 1e-5 * np.eye(len(position))
         ]
         numeric = np.array(numeric) / 2e-5
@@ -223,7 +214,7 @@ def test_density_with_fixed_weights_is_that_of_the_declaration():
         W = now.regressors(position)
         zeta = 1 / rng.gamma(2.0, size=W.shape)
         marginal = log_density(zeta=zeta, W=W) - log_variances_given_regressors(zeta, W)
-        ours = now.log_density(position, kept(now))[0] - log_jacobian(now, W)
+        ours = now.log_density(position)[0] - log_jacobian(now, W)
         constants.append(ours - marginal)
     np.testing.assert_allclose(constants, constants[0], rtol=0, atol=1e-7)
 
@@ -254,8 +245,10 @@ def test_kernels_of_large_entries_are_no_obstacle():
     rng = np.random.default_rng(0)
     x = 1e3 * rng.normal(size=(30, 3))
     labels = np.digitize(x[:, 0], [-400.0, 400.0])
-    kernels = KernelCoordinates.of(Composition(FixedWeights(), np.ones(1), (x @ x.T)[None]))
-    now = Target.of(kernels, labels, 3, 3.0, 0.6, moves_kernel=False)
+    kernels = KernelCoordinates.of(
+        Composition(FixedWeights(), np.ones(1), (x @ x.T)[None], learned=False)
+    )
+    now = Target.of(kernels, labels, 3, 3.0, 0.6)
     values = {"W": np.zeros((3, 30)), "zeta": np.full((3, 30), 0.2)}
     acceptance = []
     for _ in range(30):

@@ -24,7 +24,7 @@ from kernelzoo.custom_steps.multinomial_probit.kernel_coordinates import KernelC
 from kernelzoo.custom_steps.multinomial_probit.marginal import Target, marginal_sweep
 from kernelzoo.models.combinations import normal_coordinates
 from kernelzoo.models.combinations.products import FixedProduct, Product
-from kernelzoo.models.combinations.sums import Binary, DirichletWeights, FixedWeights, Mean
+from kernelzoo.models.combinations.sums import Binary, FixedWeights, Mean
 from kernelzoo.models.kernels import Theta, gaussian
 from kernelzoo.numerics.kernel_products import Design
 from probit_moments import log_probability
@@ -252,12 +252,6 @@ def test_joint_law_is_invariant_with_one_kind_of_moves(moves):
 @pytest.mark.parametrize("name", COMPOSITIONS)
 def test_joint_law_is_invariant_in_a_long_run(name):
     joint_test(name, replicates=20_000)
-
-
-def test_a_rule_that_is_not_registered_is_refused():
-    """A rule of another model stands for a new one, whose weights would silently never move."""
-    with pytest.raises(NotImplementedError, match=r"weights of DirichletWeights.*MOVES of"):
-        probit_kernel_sweep.moves_of(DirichletWeights())
 
 
 @pytest.mark.slow

@@ -61,7 +61,7 @@ def test_bound_never_falls(seed, regression):
     begin, advance = partial(start, data, n_functions), partial(update, data)
     for ascent in beginnings(
         lambda weights: Ascent(begin(weights), advance),
-        n_kernels,
+        np.full(n_kernels, 1 / n_kernels),
         2,
         1e-6,
         np.random.default_rng(seed),

@@ -77,7 +77,7 @@ def test_bound_is_the_monte_carlo_bound(rule, parametric):
     K = composites(model, sample, draws)
     f = np.einsum("dnm,dcm->dnc", K, sample["W"])
     # The mean of q(f): W is independent of what makes the kernel.
-    state = answer.sample.__self__.state
+    _, state = answer.sample.args
     expected = np.tensordot(state.weights.mean, state.kernels.source.design, axes=1)
     f_mean = expected @ answer.parameters["W_mean"].values.T
     each = log_probability(f.reshape(-1, f.shape[2]), np.tile(labels, len(f)))
@@ -100,10 +100,9 @@ def test_factors_against_quadrature(rule, parametric):
     """
     model = model_of(rule, parametric)
     answer = vb.fit_multinomial_probit(model, RUN, max_iterations=40, starts=1)
-    approximation = answer.sample.__self__
-    state = approximation.state
+    data, state = answer.sample.args
     moment = state.W_mean.T @ state.W_mean + np.diag(state.W_var.sum(axis=0))
-    log_likelihood = approximation.data.family.log_likelihood(
+    log_likelihood = data.family.log_likelihood(
         state.utilities.mean @ state.W_mean, state.weights.mean, state.weights.second, moment
     )
     n = len(state.psi.mean)
