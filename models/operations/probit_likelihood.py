@@ -8,7 +8,6 @@ compiled loops of `kernelzoo.numerics.probit` for Python and numba, `linker_jax`
 from collections.abc import Sequence
 from typing import Any, override
 
-import numpy as np
 import pytensor.tensor as pt
 from pytensor.gradient import DisconnectedType
 from pytensor.graph.basic import Apply, Variable
@@ -17,7 +16,6 @@ from pytensor.graph.replace import _vectorize_node
 from pytensor.tensor import TensorLike, TensorVariable
 
 from ...numerics.probit import hessian, log_probability_and_gradient
-from .arrays import ArrayOperation
 
 __all__ = ["ProbitHessian", "ProbitLogProbability", "probit_log_probability"]
 
@@ -73,14 +71,25 @@ class ProbitLogProbability(Op):
         return [sum(terms[1:], terms[0]), DisconnectedType()()]
 
 
-class ProbitHessian(ArrayOperation):
-    """Second derivatives (N, C, C) of log P(t | f) in the scores, Cov[y] - I; codes are floats."""
+class ProbitHessian(Op):
+    """Second derivatives (N, C, C) of log P(t | f) in the scores, Cov[y] - I."""
 
+    __props__ = ()
     gufunc_signature = "(n,c),(n)->(n,c,c)"
 
     @override
-    def evaluate(self, f: np.ndarray, t: np.ndarray) -> np.ndarray:
-        return hessian(f, t)
+    def make_node(self, f: Any, t: Any) -> Apply:
+        n_objects, n_classes = f.type.shape
+        shape = (n_objects, n_classes, n_classes)
+        return Apply(self, [f, t], [pt.tensor(dtype="float64", shape=shape)])
+
+    @override
+    def perform(self, node: Apply, inputs: Sequence[Any], output_storage: Any) -> None:
+        output_storage[0][0] = hessian(*inputs)
+
+    def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> list[Any]:
+        """Shape of the derivatives from that of the scores."""
+        return [(*shapes[0], shapes[0][1])]
 
 
 _log_probability_and_gradient: Any = ProbitLogProbability()
