@@ -22,7 +22,7 @@ from ..validation import (
     integer_seed,
 )
 from .combinations.sums import Binary, Combination, DirichletWeights, FixedWeights
-from .composite import CompositeDeclaration, LabelledDeclaration
+from .declaration import CompositeDeclaration, LabelledDeclaration
 from .distributions.multivariate_normal import MultivariateNormal
 from .kernels.dask_stack import DaskStack
 from .kernels.labels import aligned, as_frame, check_distinct, ids_along

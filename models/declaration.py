@@ -1,7 +1,7 @@
-"""Base class of the papers' models: a `pm.Model` that records its terms and large variables."""
+"""Base classes of the papers' models: any of them, and those on a composite kernel."""
 
 import warnings
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from contextvars import ContextVar
 from copy import deepcopy
 from dataclasses import dataclass
@@ -12,21 +12,35 @@ import cloudpickle
 import numpy as np
 import pymc as pm
 import pytensor
+import xarray as xr
 from pymc.initial_point import make_initial_point_fn
 from pytensor.graph.replace import clone_replace
 from pytensor.tensor import TensorVariable
 
 from ..validation import (
     argument_error,
+    check_codes,
     check_finite,
+    check_labels,
+    check_name,
     check_psd,
     check_square_symmetric,
     check_unmasked,
 )
-from .kernels.source import IN_MEMORY, KernelSource
+from .combinations.sums import Combination, WeightedSum
+from .kernels.dask_stack import read_kernels
+from .kernels.labels import aligned, ids_along
+from .kernels.source import DIMS, IN_MEMORY, KernelSource
+from .kernels.warnings import warn_of_near_identity, warn_of_negligible
+from .learned_scale import LearnedScale
 
-__all__ = ["Declaration", "family", "source_of"]
-
+__all__ = [
+    "CompositeDeclaration",
+    "Declaration",
+    "LabelledDeclaration",
+    "family",
+    "source_of",
+]
 
 #: The amended model that cloudpickle is writing.
 _AMENDED: ContextVar[Any] = ContextVar("amended", default=None)
@@ -221,12 +235,11 @@ class Declaration(pm.Model):
 
     @override
     def __copy__(self) -> Self:
-        """Independent copy; PyMC's would be no declaration."""
+        # PyMC's copy would be no declaration.
         return self.copied()
 
     @override
     def __deepcopy__(self, memo: Any) -> Self:
-        """Independent copy; PyMC's would be no declaration."""
         return self.copied()
 
     @override
@@ -241,8 +254,8 @@ class Declaration(pm.Model):
             finally:
                 _AMENDED.reset(token)
         # Unchanged arrays follow from the constructor's arguments.
-        data = self._changed_data()
-        return _redeclared, (type(self), *self._arguments, data, dict(self.coords))
+        data, coords = self._changed_data(), dict(self.coords)
+        return _redeclared, (type(self), *self._arguments, data, coords)
 
     def _is_more_than_declared(self) -> bool:
         """Whether variables, data or initial values differ from those of a new declaration."""
@@ -286,6 +299,101 @@ class Declaration(pm.Model):
     def _terms(self) -> frozenset[str]:
         terms = [*self.free_RVs, *self.observed_RVs, *self.potentials]
         return frozenset(str(term.name) for term in terms)
+
+
+class CompositeDeclaration(Declaration):
+    """A model on a composite kernel: reads and checks the kernels, and the rule that combines them.
+
+    `rules` are the rules with a name; the model takes these alone or, if `any_rule`, also others.
+    `takes` says it in words.
+    """
+
+    rules: ClassVar[Mapping[str, type[Combination]]]
+    any_rule: ClassVar[bool] = False
+    takes: ClassVar[str]
+
+    combination: Any
+    kernel_source: KernelSource
+    #: Attributes of the kernels: their normalisations and training objects.
+    origin: dict[str, Any]
+
+    def read_kernels(
+        self, kernels: Any, combination: str | Combination, shape: float, rate: float | LearnedScale
+    ) -> xr.DataArray:
+        """Check kernels and rule, add the coords and return the stack of kernels.
+
+        `shape` and `rate` are those of the precisions of the regression weights.
+        """
+        owner = type(self).__name__
+        stack, self.kernel_source = read_kernels(kernels, owner)
+        self.origin = stack["kernel"].attrs
+        if isinstance(combination, str):
+            check_name(combination, self.rules, "combination", owner)
+            combination = self.rules[combination]()
+        known = isinstance(combination, tuple(self.rules.values()))
+        other = hasattr(combination, "declare") and not isinstance(combination, type)
+        if not (known or (self.any_rule and other)):
+            raise argument_error("combination", owner, self.takes, repr(combination))
+        self.combination = combination.for_kernels(stack["kernel"].values)
+        if not self.kernel_source.in_memory and not isinstance(self.combination, WeightedSum):
+            rule = "a weighted sum for kernels in a Dask array"
+            raise argument_error("combination", owner, rule, repr(combination))
+        for each in self.kernel_source.stacks(stack):
+            self.combination.check(each)
+        self._learns_scale = isinstance(rate, LearnedScale)
+        start = rate.median if isinstance(rate, LearnedScale) else rate
+        # Of a Dask array, that would take a pass.
+        if self.kernel_source.in_memory:
+            warn_of_negligible(stack, owner, (start / shape) ** 0.5)
+            warn_of_near_identity(getattr(self.kernel_source, "fixed", stack), owner)
+        self.add_coords({dim: stack[dim].values for dim in DIMS})
+        return stack
+
+    @property
+    @override
+    def variant(self) -> str:
+        scale = ["learned scale"] if self._learns_scale else []
+        return ", ".join([type(self.combination).__name__, *self._options(), *scale])
+
+    def _options(self) -> list[str]:
+        """Options of the declaration that tell variants apart."""
+        return []
+
+    @property
+    def learned(self) -> bool:
+        """Whether the weights of the kernels are random variables."""
+        return self["beta"] not in self.data_vars
+
+
+class LabelledDeclaration(CompositeDeclaration):
+    """A classifier on a composite kernel: its classes."""
+
+    def read_labels(
+        self, labels: Any, classes: Sequence[Hashable] | None, stack: xr.DataArray
+    ) -> np.ndarray:
+        """Check labels of the objects of a stack, add the classes as coords, and return codes."""
+        owner = type(self).__name__
+        labels = aligned(labels, ids_along(stack, "obs"), "labels", owner)
+        n_objects = stack.sizes["obs"]
+        codes, known = check_labels(labels, "labels", owner, classes=classes, n_objects=n_objects)
+        self.add_coord("class", known)
+        return codes
+
+    @property
+    def label_codes(self) -> np.ndarray:
+        """Current class codes, int array (obs,) of 0..C-1.
+
+        Raises
+        ------
+        ValueError
+            If ``pm.set_data`` has set other codes.
+        """
+        return check_codes(self["labels"].get_value(), self.n_classes, type(self).__name__)
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes C."""
+        return len(self.coords["class"])
 
 
 def _check_as_before(then: np.ndarray, now: np.ndarray, argument: str) -> None:

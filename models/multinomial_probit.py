@@ -25,7 +25,7 @@ from .combinations.sums import (
     Mean,
     WeightedSum,
 )
-from .composite import LabelledDeclaration
+from .declaration import LabelledDeclaration
 from .distributions.categorical_probit import CategoricalProbit
 from .kernels.dask_stack import DaskStack
 from .kernels.source import IN_MEMORY, KernelSource
