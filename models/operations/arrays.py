@@ -22,18 +22,6 @@ from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
 from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
 from pytensor.tensor.math import Dot
 
-__all__ = [
-    "CholeskyFactor",
-    "MatrixProduct",
-    "TriangularSolve",
-    "cholesky_or_nan",
-    "impossible_if_nan",
-    "log_det",
-    "matrix_product",
-    "solve_lower",
-    "weighted_sum",
-]
-
 
 class MatrixProduct(Op):
     """Product (N, M) of matrices (N, K) and (K, M) of real numbers.

@@ -115,16 +115,9 @@ def _jvp(primals: Any, tangents: Any) -> tuple[tuple[Array, Array], tuple[Array,
     return (log_p, gradient), slopes
 
 
-@jax_funcify.register(MatrixProduct)
-def _of_product(op: MatrixProduct, **kwargs: Any) -> Any:
-    return jnp.matmul
-
-
-@jax_funcify.register(ProbitLogProbability)
-def _of_log_probability(op: ProbitLogProbability, **kwargs: Any) -> Any:
-    return log_probability_and_gradient
-
-
-@jax_funcify.register(ProbitHessian)
-def _of_hessian(op: ProbitHessian, **kwargs: Any) -> Any:
-    return lambda f, t: _moments(f, t)[2]
+for _op, _function in (
+    (MatrixProduct, jnp.matmul),
+    (ProbitLogProbability, log_probability_and_gradient),
+    (ProbitHessian, lambda f, t: _moments(f, t)[2]),
+):
+    jax_funcify.register(_op)(lambda op, _function=_function, **kwargs: _function)

@@ -111,23 +111,16 @@ _default_nodes = njit(default_nodes)
 
 
 @numba_njit
-def _copies(f, t):  # type: ignore[no-untyped-def]
+def _checked(f, t):  # type: ignore[no-untyped-def]
     """Scores and codes in one memory layout, for which the loops are compiled."""
-    n_objects, n_classes = f.shape
-    if t.shape[0] != n_objects:
+    if t.shape[0] != f.shape[0]:
         raise ValueError("The multinomial probit needs one class code per object.")
-    scores = np.empty((n_objects, n_classes))
-    codes = np.empty(n_objects, dtype=np.int64)
-    for n in range(n_objects):
-        codes[n] = t[n]
-        for c in range(n_classes):
-            scores[n, c] = f[n, c]
-    return scores, codes
+    return np.ascontiguousarray(f), np.ascontiguousarray(t)
 
 
 @numba_njit
 def _log_probability_and_gradient(f, t):  # type: ignore[no-untyped-def]
-    scores, codes = _copies(f, t)
+    scores, codes = _checked(f, t)
     log_p, gradient = np.empty(len(scores)), np.empty(scores.shape)
     fill_log_probability(scores, codes, _default_nodes(scores.shape[1]), log_p, gradient)
     return log_p, gradient
@@ -135,31 +128,27 @@ def _log_probability_and_gradient(f, t):  # type: ignore[no-untyped-def]
 
 @numba_njit
 def _hessian(f, t):  # type: ignore[no-untyped-def]
-    scores, codes = _copies(f, t)
+    scores, codes = _checked(f, t)
     out = np.zeros((len(scores), scores.shape[1], scores.shape[1]))
     fill_hessian(scores, codes, _default_nodes(scores.shape[1]), out)
     return out
 
 
-#: Compiled function of each operation.
-FUNCTIONS: dict[type[Op], Callable[..., Any]] = {
-    MatrixProduct: _matrix_product,
-    CholeskyFactor: _cholesky_factor,
-    ProbitLogProbability: _log_probability_and_gradient,
-    ProbitHessian: _hessian,
+#: Compiled function of an operation.
+FUNCTIONS: dict[type[Op], Callable[[Any], Any]] = {
+    MatrixProduct: lambda op: _matrix_product,
+    CholeskyFactor: lambda op: _cholesky_factor,
+    TriangularSolve: lambda op: _solve_lower if op.lower else _solve_upper,
+    ProbitLogProbability: lambda op: _log_probability_and_gradient,
+    ProbitHessian: lambda op: _hessian,
 }
 # PyTensor caches compiled code by the operation and this number, which changes with the sources.
 _SALT = int(source_digest(*SOURCES, _FILE), 16)
 
 
-@register_funcify_default_op_cache_key(MatrixProduct)
-@register_funcify_default_op_cache_key(CholeskyFactor)
-@register_funcify_default_op_cache_key(ProbitLogProbability)
-@register_funcify_default_op_cache_key(ProbitHessian)
 def _numba_function(op: Any, node: Apply, **kwargs: Any) -> tuple[Any, int]:
-    return FUNCTIONS[type(op)], _SALT
+    return FUNCTIONS[type(op)](op), _SALT
 
 
-@register_funcify_default_op_cache_key(TriangularSolve)
-def _numba_solution(op: TriangularSolve, node: Apply, **kwargs: Any) -> tuple[Any, int]:
-    return _solve_lower if op.lower else _solve_upper, _SALT
+for _operation in FUNCTIONS:
+    register_funcify_default_op_cache_key(_operation)(_numba_function)

@@ -10,23 +10,16 @@ from typing import Any, override
 
 import pytensor.tensor as pt
 from pytensor.gradient import DisconnectedType
-from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 from pytensor.graph.replace import _vectorize_node
 from pytensor.tensor import TensorLike, TensorVariable
 
 from ...numerics.probit import hessian, log_probability_and_gradient
 
-__all__ = ["ProbitHessian", "ProbitLogProbability", "probit_log_probability"]
-
 
 class ProbitLogProbability(Op):
-    """Log probability of objects' classes given their scores (eq 4), and its gradient (eqs 7, 8).
-
-    Inputs are scores (N, C) and class codes (N,), outputs log P(t | f) (N,) and its gradient
-    E[y] - f (N, C) in the scores. The log probability is minus infinity and the gradient zero for
-    invalid class codes, and for scores that are not finite or above 1e150 in size. O(N C^1.5).
-    """
+    """`log_probability_and_gradient` (N,) and (N, C) of scores (N, C) and class codes (N,)."""
 
     __props__ = ()
     gufunc_signature = "(n,c),(n)->(n),(n,c)"
@@ -55,15 +48,9 @@ class ProbitLogProbability(Op):
         return [[True, True], [False, False]]
 
     @override
-    def pullback(
-        self,
-        inputs: Sequence[Variable],
-        outputs: Sequence[Variable],
-        cotangents: Sequence[Variable],
-    ) -> list[Variable]:
-        of_value: Any = cotangents[0]
-        of_gradient: Any = cotangents[1]
-        terms: list[Any] = []
+    def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
+        of_value, of_gradient = cotangents
+        terms = []
         if not isinstance(of_value.type, DisconnectedType):
             terms.append(of_value[:, None] * outputs[1])
         if not isinstance(of_gradient.type, DisconnectedType):

@@ -191,7 +191,7 @@ def test_lengths_that_do_not_fit_are_refused(name, linker):
     function, value = MISFITS[name]
     operand = pt.tensor(dtype="float64", shape=(None,) * value.ndim)
     of_operand = pytensor.function([operand], function(operand), mode=_mode(linker))
-    with pytest.raises(ValueError, match="square|incompatible|as many rows"):
+    with pytest.raises(ValueError, match=r"square|incompatible|as many rows"):
         of_operand(value)
 
 
