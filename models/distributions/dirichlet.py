@@ -15,8 +15,6 @@ from pymc.logprob.transforms import SimplexTransform
 from pytensor.tensor import TensorLike, TensorVariable
 from pytensor.tensor.random.basic import DirichletRV
 
-__all__ = ["Dirichlet", "Simplex"]
-
 
 class _DirichletRV(DirichletRV):
     """NumPy's random variable under a new type, which dispatches to another density."""
