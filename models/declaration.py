@@ -4,8 +4,8 @@ import warnings
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from contextvars import ContextVar
 from copy import deepcopy
-from dataclasses import dataclass
 from inspect import Signature, signature
+from types import SimpleNamespace
 from typing import Any, ClassVar, Self, SupportsIndex, override
 
 import cloudpickle
@@ -13,7 +13,7 @@ import numpy as np
 import pymc as pm
 import pytensor
 import xarray as xr
-from pymc.initial_point import make_initial_point_fn
+from pymc.initial_point import convert_str_to_rv_dict, make_initial_point_fn
 from pytensor.graph.replace import clone_replace
 from pytensor.tensor import TensorVariable
 
@@ -33,14 +33,6 @@ from .kernels.labels import aligned, ids_along
 from .kernels.source import DIMS, IN_MEMORY, KernelSource
 from .kernels.warnings import warn_of_near_identity, warn_of_negligible
 from .learned_scale import LearnedScale
-
-__all__ = [
-    "CompositeDeclaration",
-    "Declaration",
-    "LabelledDeclaration",
-    "family",
-    "source_of",
-]
 
 #: The amended model that cloudpickle is writing.
 _AMENDED: ContextVar[Any] = ContextVar("amended", default=None)
@@ -64,11 +56,9 @@ class Declaration(pm.Model):
         Variables whose draws are kept only on request (``fit(..., var_names=...)``): matrices
         that grow with the square of the number of objects.
     streamed : tuple of str
-        Variables whose posterior mean and standard deviation are accumulated draw by draw, and
-        are available without stored draws.
+        Variables whose posterior mean and standard deviation are accumulated draw by draw.
     kernel_source : KernelSource
-        Where the kernels come from: the data ``K``, completed kernels, kernels with parameters or a
-        Dask array.
+        Where the kernels come from.
     """
 
     __signature__: ClassVar[Signature]
@@ -116,10 +106,7 @@ class Declaration(pm.Model):
     def seal(self) -> None:
         """Record the declared terms, so that hand-written engines can refuse an amended model.
 
-        Raises
-        ------
-        ValueError
-            When the model is sealed: a second seal would hide what was added after the first.
+        ValueError when it is sealed: a second seal would hide what was added after the first.
         """
         if "_declared" in self.__dict__:
             raise ValueError(
@@ -143,17 +130,13 @@ class Declaration(pm.Model):
             )
         super().__setattr__(name, value)
 
-    def values_of(self, name: str) -> np.ndarray:
-        """Values of the data `name`, without a copy; the array is read-only."""
-        values = self[name].get_value(borrow=True).view()
-        values.flags.writeable = False
-        return values
-
     def kernel_values(self) -> np.ndarray:
         """Kernels (kernel, obs, basis) that are data now, read-only; ValueError for others."""
         if reason := self.kernel_source.not_data:
             raise ValueError(reason)
-        return self.values_of("K")
+        values = self["K"].get_value(borrow=True).view()
+        values.flags.writeable = False
+        return values
 
     def check_data(self) -> None:
         """Raise ValueError if ``pm.set_data`` set numbers or kernels that no engine should read.
@@ -202,11 +185,7 @@ class Declaration(pm.Model):
     def redeclared(self, **changes: Any) -> Self:
         """Declare the model again with other arguments, and without its amendments.
 
-        Parameters
-        ----------
-        **changes
-            Arguments of the constructor in place of those of this model. Data that ``pm.set_data``
-            has changed keep their values, unless `changes` gives the kernels.
+        Data that ``pm.set_data`` has changed keep their values, unless `changes` gives the kernels.
 
         Examples
         --------
@@ -280,18 +259,19 @@ class Declaration(pm.Model):
         """
         data = {rv: self.rvs_to_values[rv] for rv in self.observed_RVs}
         given = dict(zip(self.free_RVs, clone_replace(self.free_RVs, data), strict=True))
-        variables = {str(rv.name): replaced for rv, replaced in given.items()}
-        starts = {getattr(key, "name", key): value for key, value in (overrides or {}).items()}
-        conditioned = _ConditionedOnData(
-            variables,
-            {new: self.rvs_to_transforms[rv] for rv, new in given.items()},
-            {new: self.rvs_to_initial_values[rv] for rv, new in given.items()},
+        conditioned = SimpleNamespace(
+            free_RVs=list(given.values()),
+            rvs_to_transforms={new: self.rvs_to_transforms[rv] for rv, new in given.items()},
+            rvs_to_initial_values={
+                new: self.rvs_to_initial_values[rv] for rv, new in given.items()
+            },
         )
+        starts = convert_str_to_rv_dict(self, dict(overrides or {}))
         # The function is called once; compiling it in C would take seconds.
         with pytensor.config.change_flags(cxx=""):
             return make_initial_point_fn(
                 model=conditioned,
-                overrides=starts,
+                overrides={given[rv]: start for rv, start in starts.items()},
                 jitter_rvs={given[rv] for rv in jitter_rvs or ()},
                 return_transformed=return_transformed,
             )
@@ -381,13 +361,7 @@ class LabelledDeclaration(CompositeDeclaration):
 
     @property
     def label_codes(self) -> np.ndarray:
-        """Current class codes, int array (obs,) of 0..C-1.
-
-        Raises
-        ------
-        ValueError
-            If ``pm.set_data`` has set other codes.
-        """
+        """Current class codes, int array (obs,); ValueError unless they are in 0..C-1."""
         return check_codes(self["labels"].get_value(), self.n_classes, type(self).__name__)
 
     @property
@@ -425,22 +399,6 @@ def _redeclared[M: Declaration](
         if relabelled or not np.array_equal(values, model[name].get_value(borrow=True)):
             pm.set_data({name: values}, model=model, coords=labels)
     return model
-
-
-@dataclass(frozen=True)
-class _ConditionedOnData:
-    """Stand-in for a model in PyMC's initial point: free variables given the observed ones."""
-
-    variables: Mapping[str, TensorVariable]
-    rvs_to_transforms: Mapping[TensorVariable, Any]
-    rvs_to_initial_values: Mapping[TensorVariable, Any]
-
-    @property
-    def free_RVs(self) -> list[TensorVariable]:
-        return list(self.variables.values())
-
-    def __getitem__(self, name: str) -> TensorVariable:
-        return self.variables[name]
 
 
 def source_of(model: pm.Model) -> KernelSource:

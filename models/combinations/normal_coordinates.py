@@ -29,8 +29,6 @@ from ..kernels.source import KernelSource
 from .products import Product
 from .sums import SMALLEST, Combination
 
-__all__ = ["NormalCoordinates", "draw_hyperparameters", "log_hyperparameter_density"]
-
 type Values = dict[str, np.ndarray]
 
 
