@@ -34,8 +34,8 @@ def composite_function(
 
         f_n = s \sum_k \beta_k \sum_m K_k(x_n, x_m) \, \alpha_m
 
-    Add it to an intercept, covariates, an offset or group effects, under any likelihood. Engines
-    for any PyMC model fit such a model; those of a paper refuse it.
+    Add it to any terms, under any likelihood. Engines for any PyMC model fit such a model; those of
+    a paper refuse it.
 
     Parameters
     ----------

@@ -145,8 +145,7 @@ class Declaration(pm.Model):
         symmetric or positive semidefinite if they were when the model was declared. New matrices
         cost O(n^3), unchanged data nothing.
         """
-        if not self.kernel_source.in_memory:
-            self.check_stand_ins()
+        self.check_stand_ins()
         for data in self.data_vars:
             name = str(data.name)
             now = data.get_value(borrow=True)

@@ -67,8 +67,8 @@ def check_weights(weights: Any, names: npt.NDArray[Any], argument: str, owner: s
     """Return non-negative kernel weights (kernel,), not all zero; equal ones for None; or raise."""
     requirement, n = f"{len(names)} finite non-negative numbers, not all zero", len(names)
 
-    def holds(given: Array) -> bool:
-        return given.shape == (n,) and bool((given >= 0).all() and given.any())
+    def holds(given: Array) -> Any:
+        return given.shape == (n,) and (given >= 0).all() and given.any()
 
     return numbers_by_kernel(weights, names, argument, owner, requirement, holds, 1 / n)
 

@@ -63,16 +63,6 @@ def _solve(factor, x, lower):  # type: ignore[no-untyped-def]
 
 
 @numba_njit
-def _rows(a):  # type: ignore[no-untyped-def]
-    """Copy of a matrix in C order."""
-    out = np.empty(a.shape)
-    for i in range(a.shape[0]):
-        for j in range(a.shape[1]):
-            out[i, j] = a[i, j]
-    return out
-
-
-@numba_njit
 def _matrix_product(a, b):  # type: ignore[no-untyped-def]
     return np.dot(np.ascontiguousarray(a), np.ascontiguousarray(b))
 
@@ -81,7 +71,7 @@ def _matrix_product(a, b):  # type: ignore[no-untyped-def]
 def _cholesky_factor(a):  # type: ignore[no-untyped-def]
     if a.shape[0] != a.shape[1]:
         raise ValueError("A Cholesky factor needs a square matrix.")
-    out = _rows(a)
+    out = a.copy()
     _factorise(out)
     return out
 
@@ -92,8 +82,8 @@ def _solution(factor, right, lower):  # type: ignore[no-untyped-def]
         raise ValueError(
             "A triangular system needs a square factor with as many rows as the right-hand side."
         )
-    out = _rows(right)
-    _solve(_rows(factor), out, lower)
+    out = right.copy()
+    _solve(np.ascontiguousarray(factor), out, lower)
     return out
 
 
