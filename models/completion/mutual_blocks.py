@@ -33,10 +33,8 @@ MONITORED = 30
 def checked_degrees_of_freedom(
     nu: Any, names: list[str], n: int, owner: str, *, collapsed: bool
 ) -> Array:
-    """Return the degrees of freedom (kernel,), l + 1 for None, or raise.
-
-    A collapsed model has no Wishart matrices, so that any positive number is possible.
-    """
+    """Return the degrees of freedom (kernel,), l + 1 for None, or raise."""
+    # A collapsed model has no Wishart matrices.
     least, bound = (0, "0 (collapsed)") if collapsed else (n - 1, f"l - 1 = {n - 1}")
     return numbers_by_kernel(nu, names, "nu", owner, f"above {bound}", lambda nu: nu > least, n + 1)
 

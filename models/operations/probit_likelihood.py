@@ -65,7 +65,7 @@ class ProbitHessian(Op):
     gufunc_signature = "(n,c),(n)->(n,c,c)"
 
     @override
-    def make_node(self, f: Any, t: Any) -> Apply:
+    def make_node(self, f: Any, t: Any) -> Apply:  # type: ignore[override]
         n_objects, n_classes = f.type.shape
         shape = (n_objects, n_classes, n_classes)
         return Apply(self, [f, t], [pt.tensor(dtype="float64", shape=shape)])
@@ -84,10 +84,7 @@ probit_hessian: Any = ProbitHessian()
 
 
 def probit_log_probability(f: TensorLike, t: TensorLike) -> TensorVariable:
-    """Log probability (...) of classes (...), 0..C-1, given scores (..., C), eq (4).
-
-    Classes are broadcast against scores. Values and costs as in `ProbitLogProbability`.
-    """
+    """Log probability (...) of classes (...), 0..C-1, given scores (..., C), which broadcast."""
     scores: Any = pt.as_tensor(f)
     codes: Any = pt.as_tensor(t)
     if codes.type.dtype.startswith("float"):
