@@ -57,7 +57,7 @@ def kernels_of(model: Any) -> DataArray:
     """Kernels (kernel, obs, basis) of a model."""
     dims = ("kernel", "obs", "basis")
     coords = {dim: np.asarray(model.coords[dim]) for dim in dims}
-    return DataArray(model.values_of("K"), coords, dims)
+    return DataArray(model.kernel_values(), coords, dims)
 
 
 def parts(

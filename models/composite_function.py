@@ -18,8 +18,6 @@ from .kernels.labels import ids_along, order_of
 from .kernels.source import IN_MEMORY
 from .operations.arrays import matrix_product, weighted_sum
 
-__all__ = ["composite_function"]
-
 
 def composite_function(
     name: str,
@@ -36,8 +34,8 @@ def composite_function(
 
         f_n = s \sum_k \beta_k \sum_m K_k(x_n, x_m) \, \alpha_m
 
-    Add it to an intercept, covariates, an offset or group effects, under any likelihood. Engines
-    for any PyMC model fit such a model; those of a paper refuse it.
+    Add it to any terms, under any likelihood. Engines for any PyMC model fit such a model; those of
+    a paper refuse it.
 
     Parameters
     ----------
@@ -45,16 +43,14 @@ def composite_function(
         Name f of the function. The data are ``{name}_K``, the weights ``{name}_beta``, the
         coefficients ``{name}_alpha``, a scale with a prior ``{name}_scale``.
     kernels : dict, sequence, array or DataArray (kernel, obs, basis)
-        Kernels of the training objects, as `CompositeKernelRegression` takes them. If the model has
-        the coordinate "obs", their ids must be the same; labelled kernels are brought into its
-        order.
+        Kernels of the training objects, as `CompositeKernelRegression` takes them, in memory. They
+        are brought into the order of the model's coordinate "obs", if it has one.
     weights : PyMC distribution or variable (kernel,), or numbers, optional
-        Prior of beta, such as ``pm.Dirichlet.dist([2, 1])``, or its value; numbers by name are
-        aligned. Default: uniform on the simplex.
+        Prior of beta, such as ``pm.Dirichlet.dist([2, 1])``, or its value, aligned by names.
+        Default: uniform on the simplex.
     coefficients : PyMC distribution or variable (basis,) or (output, basis), optional
         Prior of alpha, such as ``pm.Normal.dist(shape=n_basis)``. Default: Student's t with 2
-        degrees of freedom, the prior of `CompositeKernelRegression` with its precisions integrated
-        out.
+        degrees of freedom, that of `CompositeKernelRegression` without its precisions.
     scale : float, PyMC distribution or variable, default=1
         Scale s of the function, such as ``pm.HalfNormal.dist(2)``.
     outputs : str, optional
@@ -68,9 +64,8 @@ def composite_function(
     Raises
     ------
     ValueError
-        For kernels that a composite kernel refuses, ids that are not those of the model, kernels
-        that are not in memory or have parameters to learn, and priors of other shapes. The model is
-        left as it was.
+        For kernels that a composite kernel refuses or with parameters to learn, ids that are not
+        those of the model, and priors of other shapes. The model is left as it was.
 
     Notes
     -----

@@ -22,15 +22,13 @@ from ..validation import (
     integer_seed,
 )
 from .combinations.sums import Binary, Combination, DirichletWeights, FixedWeights
-from .composite import CompositeDeclaration, LabelledDeclaration
-from .distributions.multivariate_normal import MultivariateNormal
+from .declaration import CompositeDeclaration, LabelledDeclaration
+from .distributions.normal import MultivariateNormal
 from .kernels.dask_stack import DaskStack
 from .kernels.labels import aligned, as_frame, check_distinct, ids_along
-from .learned_scale import LearnedScale, check_rate
+from .learned_scale import LearnedScale, check_rate, declared_rate
 from .operations.arrays import matrix_product
 from .operations.dask_scores import dask_scores
-
-__all__ = ["COMBINATIONS", "CompositeKernelClassification", "CompositeKernelRegression"]
 
 #: Rules of combination by name. Learned weights sum to 1, except those of `Binary`.
 COMBINATIONS: dict[str, type[Combination]] = {
@@ -91,9 +89,7 @@ class _CompositeKernel(CompositeDeclaration):
         return stack
 
     def _declare_precisions(self) -> TensorVariable:
-        rate: Any = self.varsigma
-        if isinstance(rate, LearnedScale):
-            rate = rate.declare("varsigma")
+        rate = declared_rate(self.varsigma, "varsigma")
         return pm.Gamma("phi", alpha=self.sigma, beta=rate, dims="function")
 
     def _declare_response(self, stack: xr.DataArray) -> TensorVariable:
@@ -126,12 +122,7 @@ class _CompositeKernel(CompositeDeclaration):
 
         With a bias the first function of each matrix is 1. Selections do not sum to 1: for them it
         is 0, and one more matrix, of weight 1, holds the bias alone. If the weights are not random
-        variables, the only matrix is the composite kernel.
-
-        Raises
-        ------
-        ValueError
-            If the kernels are a Dask array.
+        variables, the only matrix is the composite kernel. ValueError for kernels in a Dask array.
         """
         return self.functions(self.kernel_values().copy())
 
@@ -176,13 +167,12 @@ class CompositeKernelRegression(_CompositeKernel):
     kernels : DataArray (kernel, obs, basis), dict of 2-D arrays, or array (2-D or 3-D)
         Training kernels: square Gram matrices, or any basis expansion of the objects as a DataArray
         (``as_stack(functions)`` makes one). The weights are comparable only if the kernels have
-        one scale: ``kernels.normalize("trace")``.
-        A DataArray of a Dask array is read by chunks, and each evaluation is a pass over them,
-        for VB.
+        one scale: ``kernels.normalize("trace")``. A DataArray of a Dask array is for VB, which
+        passes over its chunks.
     targets : array_like, Series or DataArray (obs,), or a table (obs, output) of several outputs
-        Response. Standardise it: the priors assume about unit scale. Targets are aligned by object
-        ids if both kernels and targets have ids, otherwise by position. Names of columns are the
-        coordinate "output".
+        Response. Standardise it: the priors assume about unit scale. It is aligned by object ids if
+        it and the kernels have ids, otherwise by position. Names of columns are the coordinate
+        "output".
     combination : {"mean", "fixed", "binary"} or Combination, default="mean"
         Rule of combination. With "mean" the weight of a single kernel is fixed at 1;
         ``DirichletWeights(varphi=0.1)``, or tau far below nu, expects few kernels of large weight.
@@ -194,24 +184,20 @@ class CompositeKernelRegression(_CompositeKernel):
         zero and give the others long tails; chains then mix slowly.
     varsigma : float or LearnedScale, default=1
         Rate of these precisions: regression weights have the scale sqrt(varsigma / sigma). With
-        ``LearnedScale()`` it is a variable, for Gibbs and the engines of any PyMC model; VB cannot
-        learn it (`select` chooses it).
+        ``LearnedScale()`` it is a variable, except for VB (`select` chooses it).
     rho, varrho : float, default=1
         Shape and rate of the noise precision.
     collapsed : bool, default=False
         Integrate alpha out, t ~ N(0, K_beta diag(1/phi) K_beta' + I / gamma), at O(N^3) per
         gradient. Chains then mix far better. `predict` averages over alpha exactly. For one output.
     shared : {"weights", "all"}, default="weights"
-        What several outputs share. "weights": the weights of the kernels and the precisions phi of
-        the functions; each output has its own noise. "all": the noise too, so that handwritten
-        engines factorise one matrix for all outputs, not one per output.
+        What several outputs share: weights of the kernels and precisions phi of the functions, or
+        the noise too, so that engines factorise one matrix for all outputs, not one per output.
 
     Attributes
     ----------
     combination : Combination
         Rule in use.
-    learned : bool
-        Whether the weights of the kernels are random variables.
 
     Raises
     ------
@@ -242,9 +228,8 @@ class CompositeKernelRegression(_CompositeKernel):
     tau, nu       shape and rate of varphi             ``DirichletWeights(tau, nu)``
     ============= ==================================== ===========================
 
-    The dim "function" is "bias", if there is one, and the labels of "basis" as strings. Where
-    targets have the dim "output", so has t (obs, output), and so have, as their first dim, alpha,
-    and gamma unless all is shared.
+    The dim "function" is "bias", if there is one, and the labels of "basis" as strings. Targets of
+    several outputs add the dim "output" to t and alpha, and to gamma unless all is shared.
 
     A density evaluation costs O(K N M) for M functions, O(K N M + N^2 M + N^3) when collapsed, and
     O(K N M + P N M) for P outputs.
@@ -291,13 +276,12 @@ class CompositeKernelRegression(_CompositeKernel):
         self.varrho = check_positive(varrho, "varrho", owner)
         self.collapsed = check_flag(collapsed, "collapsed", owner)
         self.shared = check_name(shared, ["weights", "all"], "shared", owner)
-        if collapsed and not self.kernel_source.in_memory:
-            rule = "False for kernels in a Dask array"
+        several = values.ndim == 2
+        if collapsed and (several or not self.kernel_source.in_memory):
+            outputs = "several outputs ('gibbs' integrates alpha out by itself)"
+            rule = f"False for {outputs if several else 'kernels in a Dask array'}"
             raise argument_error("collapsed", owner, rule, "True")
-        if values.ndim == 2:
-            if collapsed:
-                rule = "False for several outputs ('gibbs' integrates alpha out by itself)"
-                raise argument_error("collapsed", owner, rule, "True")
+        if several:
             self.add_coord("output", _outputs(targets, values.shape[1], owner))
         dims = ("obs", "output") if self.several else "obs"
         of_noise = "output" if self.several and shared != "all" else None
@@ -355,8 +339,7 @@ class CompositeKernelClassification(_CompositeKernel, LabelledDeclaration):
     kernels, combination, bias, sigma, varsigma
         As in `CompositeKernelRegression`, and its warnings.
     labels : array_like, Series or DataArray (obs,)
-        Class of each training object, one of two sortable values. A Series is aligned by object
-        ids if both kernels and Series have ids, otherwise by position.
+        Class of each training object, one of two sortable values, aligned as targets.
     classes : sequence of 2, optional
         Classes in the order of the coordinate "class"; t = 1 is the second. Default: the sorted
         labels.

@@ -1,32 +1,38 @@
-"""Base class of the papers' models: a `pm.Model` that records its terms and large variables."""
+"""Base classes of the papers' models: any of them, and those on a composite kernel."""
 
 import warnings
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from contextvars import ContextVar
 from copy import deepcopy
-from dataclasses import dataclass
 from inspect import Signature, signature
+from types import SimpleNamespace
 from typing import Any, ClassVar, Self, SupportsIndex, override
 
 import cloudpickle
 import numpy as np
 import pymc as pm
 import pytensor
-from pymc.initial_point import make_initial_point_fn
+import xarray as xr
+from pymc.initial_point import convert_str_to_rv_dict, make_initial_point_fn
 from pytensor.graph.replace import clone_replace
 from pytensor.tensor import TensorVariable
 
 from ..validation import (
     argument_error,
+    check_codes,
     check_finite,
+    check_labels,
+    check_name,
     check_psd,
     check_square_symmetric,
     check_unmasked,
 )
-from .kernels.source import IN_MEMORY, KernelSource
-
-__all__ = ["Declaration", "family", "source_of"]
-
+from .combinations.sums import Combination, WeightedSum
+from .kernels.dask_stack import read_kernels
+from .kernels.labels import aligned, ids_along
+from .kernels.source import DIMS, IN_MEMORY, KernelSource
+from .kernels.warnings import warn_of_near_identity, warn_of_negligible
+from .learned_scale import LearnedScale
 
 #: The amended model that cloudpickle is writing.
 _AMENDED: ContextVar[Any] = ContextVar("amended", default=None)
@@ -50,11 +56,9 @@ class Declaration(pm.Model):
         Variables whose draws are kept only on request (``fit(..., var_names=...)``): matrices
         that grow with the square of the number of objects.
     streamed : tuple of str
-        Variables whose posterior mean and standard deviation are accumulated draw by draw, and
-        are available without stored draws.
+        Variables whose posterior mean and standard deviation are accumulated draw by draw.
     kernel_source : KernelSource
-        Where the kernels come from: the data ``K``, completed kernels, kernels with parameters or a
-        Dask array.
+        Where the kernels come from.
     """
 
     __signature__: ClassVar[Signature]
@@ -102,10 +106,7 @@ class Declaration(pm.Model):
     def seal(self) -> None:
         """Record the declared terms, so that hand-written engines can refuse an amended model.
 
-        Raises
-        ------
-        ValueError
-            When the model is sealed: a second seal would hide what was added after the first.
+        ValueError when it is sealed: a second seal would hide what was added after the first.
         """
         if "_declared" in self.__dict__:
             raise ValueError(
@@ -129,17 +130,13 @@ class Declaration(pm.Model):
             )
         super().__setattr__(name, value)
 
-    def values_of(self, name: str) -> np.ndarray:
-        """Values of the data `name`, without a copy; the array is read-only."""
-        values = self[name].get_value(borrow=True).view()
-        values.flags.writeable = False
-        return values
-
     def kernel_values(self) -> np.ndarray:
         """Kernels (kernel, obs, basis) that are data now, read-only; ValueError for others."""
         if reason := self.kernel_source.not_data:
             raise ValueError(reason)
-        return self.values_of("K")
+        values = self["K"].get_value(borrow=True).view()
+        values.flags.writeable = False
+        return values
 
     def check_data(self) -> None:
         """Raise ValueError if ``pm.set_data`` set numbers or kernels that no engine should read.
@@ -148,8 +145,7 @@ class Declaration(pm.Model):
         symmetric or positive semidefinite if they were when the model was declared. New matrices
         cost O(n^3), unchanged data nothing.
         """
-        if not self.kernel_source.in_memory:
-            self.check_stand_ins()
+        self.check_stand_ins()
         for data in self.data_vars:
             name = str(data.name)
             now = data.get_value(borrow=True)
@@ -188,11 +184,7 @@ class Declaration(pm.Model):
     def redeclared(self, **changes: Any) -> Self:
         """Declare the model again with other arguments, and without its amendments.
 
-        Parameters
-        ----------
-        **changes
-            Arguments of the constructor in place of those of this model. Data that ``pm.set_data``
-            has changed keep their values, unless `changes` gives the kernels.
+        Data that ``pm.set_data`` has changed keep their values, unless `changes` gives the kernels.
 
         Examples
         --------
@@ -221,12 +213,11 @@ class Declaration(pm.Model):
 
     @override
     def __copy__(self) -> Self:
-        """Independent copy; PyMC's would be no declaration."""
+        # PyMC's copy would be no declaration.
         return self.copied()
 
     @override
     def __deepcopy__(self, memo: Any) -> Self:
-        """Independent copy; PyMC's would be no declaration."""
         return self.copied()
 
     @override
@@ -241,8 +232,8 @@ class Declaration(pm.Model):
             finally:
                 _AMENDED.reset(token)
         # Unchanged arrays follow from the constructor's arguments.
-        data = self._changed_data()
-        return _redeclared, (type(self), *self._arguments, data, dict(self.coords))
+        data, coords = self._changed_data(), dict(self.coords)
+        return _redeclared, (type(self), *self._arguments, data, coords)
 
     def _is_more_than_declared(self) -> bool:
         """Whether variables, data or initial values differ from those of a new declaration."""
@@ -267,18 +258,19 @@ class Declaration(pm.Model):
         """
         data = {rv: self.rvs_to_values[rv] for rv in self.observed_RVs}
         given = dict(zip(self.free_RVs, clone_replace(self.free_RVs, data), strict=True))
-        variables = {str(rv.name): replaced for rv, replaced in given.items()}
-        starts = {getattr(key, "name", key): value for key, value in (overrides or {}).items()}
-        conditioned = _ConditionedOnData(
-            variables,
-            {new: self.rvs_to_transforms[rv] for rv, new in given.items()},
-            {new: self.rvs_to_initial_values[rv] for rv, new in given.items()},
+        conditioned = SimpleNamespace(
+            free_RVs=list(given.values()),
+            rvs_to_transforms={new: self.rvs_to_transforms[rv] for rv, new in given.items()},
+            rvs_to_initial_values={
+                new: self.rvs_to_initial_values[rv] for rv, new in given.items()
+            },
         )
+        starts = convert_str_to_rv_dict(self, dict(overrides or {}))
         # The function is called once; compiling it in C would take seconds.
         with pytensor.config.change_flags(cxx=""):
             return make_initial_point_fn(
                 model=conditioned,
-                overrides=starts,
+                overrides={given[rv]: start for rv, start in starts.items()},
                 jitter_rvs={given[rv] for rv in jitter_rvs or ()},
                 return_transformed=return_transformed,
             )
@@ -286,6 +278,95 @@ class Declaration(pm.Model):
     def _terms(self) -> frozenset[str]:
         terms = [*self.free_RVs, *self.observed_RVs, *self.potentials]
         return frozenset(str(term.name) for term in terms)
+
+
+class CompositeDeclaration(Declaration):
+    """A model on a composite kernel: reads and checks the kernels, and the rule that combines them.
+
+    `rules` are the rules with a name; the model takes these alone or, if `any_rule`, also others.
+    `takes` says it in words.
+    """
+
+    rules: ClassVar[Mapping[str, type[Combination]]]
+    any_rule: ClassVar[bool] = False
+    takes: ClassVar[str]
+
+    combination: Any
+    kernel_source: KernelSource
+    #: Attributes of the kernels: their normalisations and training objects.
+    origin: dict[str, Any]
+
+    def read_kernels(
+        self, kernels: Any, combination: str | Combination, shape: float, rate: float | LearnedScale
+    ) -> xr.DataArray:
+        """Check kernels and rule, add the coords and return the stack of kernels.
+
+        `shape` and `rate` are those of the precisions of the regression weights.
+        """
+        owner = type(self).__name__
+        stack, self.kernel_source = read_kernels(kernels, owner)
+        self.origin = stack["kernel"].attrs
+        if isinstance(combination, str):
+            check_name(combination, self.rules, "combination", owner)
+            combination = self.rules[combination]()
+        known = isinstance(combination, tuple(self.rules.values()))
+        other = hasattr(combination, "declare") and not isinstance(combination, type)
+        if not (known or (self.any_rule and other)):
+            raise argument_error("combination", owner, self.takes, repr(combination))
+        self.combination = combination.for_kernels(stack["kernel"].values)
+        if not self.kernel_source.in_memory and not isinstance(self.combination, WeightedSum):
+            rule = "a weighted sum for kernels in a Dask array"
+            raise argument_error("combination", owner, rule, repr(combination))
+        for each in self.kernel_source.stacks(stack):
+            self.combination.check(each)
+        self._learns_scale = isinstance(rate, LearnedScale)
+        start = rate.median if isinstance(rate, LearnedScale) else rate
+        # Of a Dask array, that would take a pass.
+        if self.kernel_source.in_memory:
+            warn_of_negligible(stack, owner, (start / shape) ** 0.5)
+            warn_of_near_identity(getattr(self.kernel_source, "fixed", stack), owner)
+        self.add_coords({dim: stack[dim].values for dim in DIMS})
+        return stack
+
+    @property
+    @override
+    def variant(self) -> str:
+        scale = ["learned scale"] if self._learns_scale else []
+        return ", ".join([type(self.combination).__name__, *self._options(), *scale])
+
+    def _options(self) -> list[str]:
+        """Options of the declaration that tell variants apart."""
+        return []
+
+    @property
+    def learned(self) -> bool:
+        """Whether the weights of the kernels are random variables."""
+        return self["beta"] not in self.data_vars
+
+
+class LabelledDeclaration(CompositeDeclaration):
+    """A classifier on a composite kernel: its classes."""
+
+    def read_labels(
+        self, labels: Any, classes: Sequence[Hashable] | None, stack: xr.DataArray
+    ) -> np.ndarray:
+        """Check labels of the objects of a stack, add the classes as coords, and return codes."""
+        owner = type(self).__name__
+        labels = aligned(labels, ids_along(stack, "obs"), "labels", owner)
+        n_objects = stack.sizes["obs"]
+        codes, known = check_labels(labels, "labels", owner, classes=classes, n_objects=n_objects)
+        self.add_coord("class", known)
+        return codes
+
+    @property
+    def label_codes(self) -> np.ndarray:
+        """Current class codes, int array (obs,); ValueError unless they are in 0..C-1."""
+        return check_codes(self["labels"].get_value(), self.n_classes, type(self).__name__)
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes C."""
+        return len(self.coords["class"])
 
 
 def _check_as_before(then: np.ndarray, now: np.ndarray, argument: str) -> None:
@@ -317,22 +398,6 @@ def _redeclared[M: Declaration](
         if relabelled or not np.array_equal(values, model[name].get_value(borrow=True)):
             pm.set_data({name: values}, model=model, coords=labels)
     return model
-
-
-@dataclass(frozen=True)
-class _ConditionedOnData:
-    """Stand-in for a model in PyMC's initial point: free variables given the observed ones."""
-
-    variables: Mapping[str, TensorVariable]
-    rvs_to_transforms: Mapping[TensorVariable, Any]
-    rvs_to_initial_values: Mapping[TensorVariable, Any]
-
-    @property
-    def free_RVs(self) -> list[TensorVariable]:
-        return list(self.variables.values())
-
-    def __getitem__(self, name: str) -> TensorVariable:
-        return self.variables[name]
 
 
 def source_of(model: pm.Model) -> KernelSource:

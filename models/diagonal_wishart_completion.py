@@ -7,19 +7,13 @@ import pymc as pm
 import pytensor.tensor as pt
 
 from ..numerics.wishart import Spectrum
-from ..validation import (
-    Seed,
-    check_flag,
-    check_positive,
-)
+from ..validation import Seed, check_flag, check_positive
 from .completion.blocks import object_coords
 from .completion.input import PartitionedStack, check_degrees_of_freedom
-from .distributions.matrix_normal import MatrixNormal
+from .distributions.normal import MatrixNormal
 from .distributions.wishart import Wishart
 from .operations.arrays import cholesky_or_nan, matrix_product, solve_lower
 from .wishart_completion import Partitioned, example_kernels
-
-__all__ = ["DiagonalWishartCompletion"]
 
 
 class DiagonalWishartCompletion(Partitioned):
@@ -77,12 +71,9 @@ class DiagonalWishartCompletion(Partitioned):
     ============== ================================================ =============================
 
     C = [[C1, C1 A11^-1 A12], [0, C2]], eq (17), with A11 = C1'C1, K11 = C1'W11 C1, eq (18), and
-    A22.1 = C2'C2, from the eigenproblem of eq (16) on the training block;
-    ``coefficients`` is A21 A11^-1. The paper prints W = C'KC in section 4.1; its algorithm uses
-    K = C'WC. ``theta`` and ``K11_values`` are computed from C1, C2, coefficients and W11.
-
-    The basis costs O(n^3), once. A density evaluation costs O(n^3), O(n1^3) with
-    `diagonal_W22_1`.
+    A22.1 = C2'C2, from the eigenproblem of eq (16) on the training block; ``coefficients`` is
+    A21 A11^-1. The paper prints W = C'KC in section 4.1; its algorithm uses K = C'WC. The basis
+    costs O(n^3), once, a density evaluation O(n^3), or O(n1^3) with `diagonal_W22_1`.
 
     References
     ----------
@@ -100,9 +91,6 @@ class DiagonalWishartCompletion(Partitioned):
     """
 
     large: frozenset[str] = frozenset({"W21", "W22_1", "K21", "K22"})
-    streamed: tuple[str, ...] = ("K21", "K22")
-    #: Variable whose posterior mean is that of K21.
-    completed: str = "K21"
 
     def __init__(
         self,

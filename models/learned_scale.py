@@ -5,11 +5,8 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
-from pytensor.tensor import TensorVariable
 
 from ..validation import check_positive
-
-__all__ = ["LearnedScale", "check_rate"]
 
 
 @dataclass(frozen=True)
@@ -21,11 +18,9 @@ class LearnedScale:
 
     Parameters
     ----------
-    median : float, default=10
-        Median of the prior.
-    sigma : float, default=3.5
-        Standard deviation of the logarithm. By default the prior gives 95 % to values between 0.01
-        and 10,000.
+    median, sigma : float
+        Median of the prior, and standard deviation of the logarithm. By default the prior gives
+        95 % to values between 0.01 and 10,000.
 
     Examples
     --------
@@ -40,14 +35,17 @@ class LearnedScale:
         check_positive(self.median, "median", "LearnedScale")
         check_positive(self.sigma, "sigma", "LearnedScale")
 
-    def declare(self, name: str) -> TensorVariable:
-        """Declare the rate in the current model."""
-        return pm.LogNormal(name, mu=np.log(self.median), sigma=self.sigma)
-
     def log_density(self, log_rate: float) -> tuple[float, float]:
         """Log density of the logarithm of the rate, up to a constant, and its derivative."""
         z = (log_rate - np.log(self.median)) / self.sigma
         return -0.5 * z * z, -z / self.sigma
+
+
+def declared_rate(rate: float | LearnedScale, name: str) -> Any:
+    """Return a given rate, or declare one to learn in the current model."""
+    if not isinstance(rate, LearnedScale):
+        return rate
+    return pm.LogNormal(name, mu=np.log(rate.median), sigma=rate.sigma)
 
 
 def check_rate(rate: Any, argument: str, owner: str) -> float | LearnedScale:

@@ -11,32 +11,19 @@ import pytensor.tensor as pt
 from pytensor.tensor import TensorVariable
 
 from ..numerics.kernel_products import Design
-from ..validation import (
-    Seed,
-    check_positive,
-    integer_seed,
-)
+from ..validation import Seed, check_positive, integer_seed
 from .combinations.normal_coordinates import NormalCoordinates
 from .combinations.products import FixedProduct, Product
-from .combinations.sums import (
-    Binary,
-    Combination,
-    FixedWeights,
-    Mean,
-    WeightedSum,
-)
-from .composite import LabelledDeclaration
+from .combinations.sums import Binary, Combination, FixedWeights, Mean, WeightedSum
+from .declaration import LabelledDeclaration
 from .distributions.categorical_probit import CategoricalProbit
 from .kernels.dask_stack import DaskStack
 from .kernels.source import IN_MEMORY, KernelSource
-from .learned_scale import LearnedScale, check_rate
+from .learned_scale import LearnedScale, check_rate, declared_rate
 from .operations.arrays import matrix_product
 from .operations.dask_scores import dask_scores
 
-__all__ = ["COMBINATIONS", "Composition", "MultinomialProbit", "declare_regressors"]
-
-#: Rules of combination by name. VB applies to rules registered with the updates in
-#: `kernelzoo.inference.multinomial_probit.vb`, the other engines to all rules.
+#: Rules of combination by name.
 COMBINATIONS: dict[str, type[Combination]] = {
     "mean": Mean,
     "fixed": FixedWeights,
@@ -129,35 +116,26 @@ class MultinomialProbit(LabelledDeclaration):
     ----------
     kernels : DataArray (kernel, obs, basis), dict of 2-D arrays, array (2-D or 3-D),
         ParametricStack or CompletedRows
-        Training kernels: square Gram matrices, or any basis expansion of the objects as a DataArray
-        (``as_stack(functions)`` makes one). For kernels with parameters to learn, theta ~
-        Gamma(omega, phi), see `Theta`. For kernels with missing rows,
-        ``complete_kernels(...).of(train)``. A DataArray of a Dask array is read by chunks,
-        and each evaluation is a pass over them: for VB, and weighted sums of kernels.
+        Training kernels, as `CompositeKernelRegression` takes them; also kernels with parameters to
+        learn, theta ~ Gamma(omega, phi), see `Theta`, and kernels with missing rows,
+        ``complete_kernels(...).of(train)``. Kernels in a Dask array are for weighted sums.
     labels : array_like, Series or DataArray (obs,)
-        Class of each training object; any sortable values. A Series is aligned by object ids if
-        both kernels and Series have ids, otherwise by position.
+        Class of each training object; any sortable values, aligned as there.
     combination : str or Combination, default="mean"
-        Rule of combination: a name of the table above, or a rule with its own settings (`Mean`,
-        `FixedWeights`, `Binary`, `Product`, `FixedProduct`). With "mean", the weight of a single
-        kernel is fixed at 1.
+        A name of the table above, or a rule with its own settings, such as `Mean`. With "mean", the
+        weight of a single kernel is fixed at 1.
     tau : float, default=1
         Shape of the regressors' precisions. The prior is almost improper for values near zero.
     upsilon : float or LearnedScale, default=1
-        Rate of the regressors' precisions: regressors have the scale sqrt(upsilon / tau). With
-        ``LearnedScale()`` it is a variable, for Gibbs and the engines of any PyMC model; VB cannot
-        learn it (`select` chooses it).
+        Rate of the regressors' precisions: regressors have the scale sqrt(upsilon / tau). Learned
+        as ``varsigma`` of `CompositeKernelRegression`.
     classes : sequence, optional
         Classes in the order of the coordinate "class". Default: the sorted distinct labels.
 
     Attributes
     ----------
-    design : ndarray of shape (S, N, M)
-        Training kernels.
     combination : Combination
         Rule in use.
-    kernel_source : KernelSource
-        Where the kernels come from; `ParametricStack` for kernels with parameters to learn.
 
     Raises
     ------
@@ -169,8 +147,7 @@ class MultinomialProbit(LabelledDeclaration):
     Warns
     -----
     KernelWarning
-        For Gram matrices that are nearly the identity, and kernels that are so small that they
-        hardly matter.
+        As `CompositeKernelRegression`.
 
     Notes
     -----
@@ -191,14 +168,10 @@ class MultinomialProbit(LabelledDeclaration):
     mu, lambda  shape and rate of rho                ``Mean(mu, lam)``
     =========== ==================================== ==========================
 
-    The likelihood is invariant to adding a vector to the regressors of all classes: the data
-    inform only contrasts of `W` between classes, and class probabilities. Compare engines on these.
-
-    With parameters, ``X`` (obs, feature) holds the features that the parameters act on, one array
-    per feature space, and ``K`` the kernels without parameters, if any.
-
-    A density evaluation costs O(S N M + N M C + N C q) with q quadrature nodes; each kernel with
-    parameters adds O(N M D).
+    The data inform only contrasts of `W` between classes, and class probabilities: compare engines
+    on these. With parameters, ``X`` (obs, feature) holds the features that they act on, one array
+    per feature space. A density evaluation costs O(S N M + N M C + N C q) with q quadrature nodes;
+    each kernel with parameters adds O(N M D).
 
     References
     ----------
@@ -268,33 +241,22 @@ class MultinomialProbit(LabelledDeclaration):
 
     @property
     def design(self) -> np.ndarray:
-        """Current stack of kernels, read-only array (kernel, obs, basis).
-
-        Raises
-        ------
-        ValueError
-            If the kernels have parameters (`kernel_source` evaluates them) or are a Dask array.
-        """
+        """Kernels (kernel, obs, basis), read-only; ValueError unless they are data."""
         return self.kernel_values()
 
     @property
     def composition(self) -> Composition:
         """NumPy function of weights and kernel parameters that gives the composite kernel."""
-        source = self.kernel_source
-        return Composition(
-            self.combination,
-            # Weights that nobody gives must not pass for known ones.
-            np.full(len(self.coords["kernel"]), np.nan)
-            if self.learned
-            else self["beta"].get_value(),
-            None if source.not_data else self.design,
-            source,
-            self.learned,
-        )
+        source, learned = self.kernel_source, self.learned
+        # Weights that nobody gives must not pass for known ones.
+        unknown = np.full(len(self.coords["kernel"]), np.nan)
+        known = unknown if learned else self["beta"].get_value()
+        stack = None if source.not_data else self.design
+        return Composition(self.combination, known, stack, source, learned)
 
 
 def declare_regressors(tau: float, upsilon: float | LearnedScale) -> TensorVariable:
     """Declare W (class, basis) and the variances zeta of its entries in the open model."""
-    rate = upsilon.declare("upsilon") if isinstance(upsilon, LearnedScale) else upsilon
+    rate = declared_rate(upsilon, "upsilon")
     zeta = pm.InverseGamma("zeta", alpha=tau, beta=rate, dims=("class", "basis"))
     return pm.Normal("W", 0.0, pt.sqrt(zeta), dims=("class", "basis"))

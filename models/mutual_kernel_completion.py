@@ -11,14 +11,7 @@ import pymc as pm
 import pytensor.tensor as pt
 from pytensor.tensor import TensorVariable
 
-from ..validation import (
-    Seed,
-    argument_error,
-    check_flag,
-    check_name,
-    check_positive,
-    integer_seed,
-)
+from ..validation import Seed, argument_error, check_flag, check_name, check_positive, integer_seed
 from .completion.incomplete import IncompleteKernel, IncompleteKernels, rank_error, visible_block
 from .completion.mutual_blocks import (
     checked_degrees_of_freedom,
@@ -31,8 +24,6 @@ from .completion.mutual_blocks import (
 from .declaration import Declaration
 from .distributions.wishart import InverseWishart
 from .operations.arrays import cholesky_or_nan, log_det
-
-__all__ = ["CompletionProblem", "MutualKernelCompletion"]
 
 type Array = npt.NDArray[np.float64]
 
@@ -88,11 +79,10 @@ class MutualKernelCompletion(Declaration):
             \qquad (\mathrm E M = I) \\
         Q^{(k)} \mid M &\sim \mathrm{W}(\nu, M / \nu) \qquad (\mathrm E\,Q^{(k)} = M)
 
-    for every nu. The paper's estimate is the posterior mode over :math:`M^{-1}`. As nu grows, so
-    does lambda', and the posterior mean of :math:`M^{-1}` converges to this mode at the rate 1/nu.
-    The model is declared in blocks (v = visible, h = missing in kernel k;
-    :math:`B = M_{vv}^{-1} M_{vh}`, :math:`C = (M_{hh} - M_{hv} B)/\nu_k`) that do not constrain
-    each other:
+    for every nu. The paper's estimate is the posterior mode over :math:`M^{-1}`, to which the
+    posterior mean converges at the rate 1/nu. The model is declared in blocks that do not constrain
+    each other (v = visible, h = missing in kernel k; :math:`B = M_{vv}^{-1} M_{vh}`,
+    :math:`C = (M_{hh} - M_{hv} B)/\nu_k`):
 
     .. math::
 
@@ -103,8 +93,8 @@ class MutualKernelCompletion(Declaration):
     Parameters
     ----------
     kernels : DataArray (kernel, obs, basis), dict of (l, l) arrays or DataFrames, or array
-        Square kernels of the same objects; NaN in the whole row and column of a missing object. In
-        blocks of low rank, negative eigenvalues from rounded entries (float32) are set to 0.
+        Square kernels of the same objects; NaN in the whole row and column of a missing object.
+        Small negative eigenvalues from rounded entries are set to 0.
     visible : bool array_like, DataFrame or DataArray (object, kernel), optional
         Visible objects of each kernel; objects with entries may be hidden. Default: all objects
         without NaN.
@@ -112,9 +102,8 @@ class MutualKernelCompletion(Declaration):
         The paper's lambda: weight of the identity relative to one kernel.
     nu : float, array_like (kernel,) or mapping of name to float, optional
         Degrees of freedom: the larger, the closer the kernels are to M. Real numbers above l - 1
-        (above 0 if collapsed); a mapping, Series or DataArray (kernel) is aligned by kernel names.
-        Default: l + 1. If they differ, lambda' is lam times their mean over kernels with visible
-        objects, and the terms of J have weights proportional to nu_k.
+        (above 0 if collapsed), aligned by kernel names. Default: l + 1. If they differ, lambda' is
+        lam times their mean over kernels with visible objects.
     normalize : bool, default=True
         Divide each kernel by the mean of its visible diagonal, ``units``: the model is not
         invariant to the kernels' scales. ``Q_...`` are in the original units.
@@ -123,8 +112,7 @@ class MutualKernelCompletion(Declaration):
     collapsed : bool, default=False
         Leave the missing blocks out: only M is free, given
         :math:`\sum_k -\nu_k\,\mathrm{KL}(Q_{vv}, M_{vv})` without :math:`\ln|Q_{vv}|`. Visible
-        blocks are not inverted and may be rank-deficient; there is no Wishart matrix of l objects,
-        so that nu may be smaller.
+        blocks are not inverted and may be rank-deficient, and nu may be smaller.
     entries : mapping of kernel name to pairs of objects, optional
         Entries of completed kernels whose draws are kept, by labels: ``{"a": [("x", "y")]}``.
         A collapsed model keeps those of E[Q | M], which give no intervals for Q.
@@ -134,16 +122,15 @@ class MutualKernelCompletion(Declaration):
     units : array (kernel,)
         Divisors of the kernels; 1 without normalisation.
     problem : CompletionProblem
-        Current data and settings. Units, degrees of freedom and visible blocks that
-        ``pm.set_data`` has replaced are checked; blocks are in the model's units.
+        Current data and settings; what ``pm.set_data`` has replaced is checked.
 
     Raises
     ------
     ValueError
         For kernels of different sizes; missing entries that are not whole rows and columns; a
-        visible block that is not finite and positive semidefinite (positive definite unless
-        collapsed); objects that are in no kernel (named); no kernel with two objects; clashing
-        kernel names; and settings out of range.
+        visible block that is not positive semidefinite (positive definite unless collapsed);
+        objects that are in no kernel; no kernel with two objects; clashing kernel names; and
+        settings out of range.
 
     Warns
     -----
@@ -174,12 +161,10 @@ class MutualKernelCompletion(Declaration):
     Wishart matrices replace them. Line 7 of the paper's algorithm has M_vh,vh, its eq (16) is a
     Wishart density of M^-1, and its algorithm decreases the sum J, not every term.
 
-    A density evaluation costs O(K l^3). Convergence of chains is monitored on ``log_det_M`` and
-    ``trace_Q`` (incomplete), on the moments of all entries, and on draws of quantities that mix
-    slowest (up to 40 times as slowly): up to 30 missing entries, ``missing_Q`` (missing_entry), and
-    up to 30 correlations in M of pairs of objects that no kernel has both of, ``unseen_M``
-    (unseen_pair). They are chosen at random with a fixed seed. In a collapsed model ``trace_EQ``
-    and ``missing_EQ`` are of expectations.
+    A density evaluation costs O(K l^3). Chains are monitored on ``log_det_M`` and ``trace_Q``
+    (incomplete), on the moments of all entries, and on draws of what mixes slowest: up to 30
+    missing entries, ``missing_Q`` (missing_entry), and up to 30 correlations in M of pairs of
+    objects that no kernel has both of, ``unseen_M`` (unseen_pair), chosen with a fixed seed.
 
     References
     ----------
@@ -273,20 +258,12 @@ class MutualKernelCompletion(Declaration):
 
     @property
     def problem(self) -> CompletionProblem:
-        """Current data and settings.
-
-        Raises
-        ------
-        ValueError
-            If ``pm.set_data`` has set invalid data.
-        """
-        owner = type(self).__name__
-        units = self.units
+        """Current data and settings; ValueError if ``pm.set_data`` has set invalid data."""
+        owner, units, given = type(self).__name__, self.units, self["nu"].get_value()
         if not ((units > 0) & np.isfinite(units)).all():
             requirement = "finite and above 0 when pm.set_data sets them"
             raise argument_error("units", owner, requirement, f"{units}")
-        names = [kernel.name for kernel in self._kernels]
-        n, given = len(self._kernels[0].order), self["nu"].get_value()
+        names, n = [kernel.name for kernel in self._kernels], len(self._kernels[0].order)
         nu = checked_degrees_of_freedom(given, names, n, owner, collapsed=self.collapsed)
         kernels = tuple(map(self._as_set, self._kernels, units.tolist()))
         return CompletionProblem(kernels, self.lam, nu)

@@ -9,15 +9,10 @@ from scipy.linalg import cholesky
 from scipy.special import multigammaln
 
 from ..numerics.wishart import log_det_of_factor
-from ..validation import (
-    Seed,
-    integer_seed,
-)
+from ..validation import Seed, integer_seed
 from .completion.blocks import declare_inverse_wishart, declare_kernel, object_coords
 from .completion.input import PartitionedStack, check_degrees_of_freedom
 from .declaration import Declaration
-
-__all__ = ["CompletionParameters", "Partitioned", "WishartCompletion", "example_kernels"]
 
 
 @dataclass(frozen=True)
@@ -54,18 +49,19 @@ class CompletionParameters:
             \frac{|\Theta_{11}|^{e/2} |K_{11}|^{(r-n_1-1)/2}}{|K_{11}+\Theta_{11}|^{(r+e)/2}}
         """
         n1, r, e = self.n_train, self.r, self.eta - self.n_test
-        theta11, K11 = self.theta[:n1, :n1], self.K11
-        log_det = {
-            name: log_det_of_factor(cholesky(matrix, lower=True))
-            for name, matrix in (("theta", theta11), ("K", K11), ("sum", K11 + theta11))
-        }
+        matrices = self.theta[:n1, :n1], self.K11, self.K11 + self.theta[:n1, :n1]
+        theta11, K11, both = (log_det_of_factor(cholesky(x, lower=True)) for x in matrices)
         gammas = multigammaln((r + e) / 2, n1) - multigammaln(r / 2, n1) - multigammaln(e / 2, n1)
-        powers = e * log_det["theta"] + (r - n1 - 1) * log_det["K"] - (r + e) * log_det["sum"]
+        powers = e * theta11 + (r - n1 - 1) * K11 - (r + e) * both
         return float(gammas + powers / 2)
 
 
 class Partitioned(Declaration):
     """A model of one kernel matrix whose training block is observed."""
+
+    streamed: tuple[str, ...] = ("K21", "K22")
+    #: Variable whose posterior mean is that of K21.
+    completed: str = "K21"
 
     @property
     def n_train(self) -> int:
@@ -153,13 +149,8 @@ class WishartCompletion(Partitioned):
     r, eta        degrees of freedom of K and of Sigma            ``r``, ``eta``
     ============= =============================================== =================================
 
-    ``pm.set_data`` replaces ``theta`` and ``K11_values`` by kernels of the same sizes.
-
-    Convergence of chains is monitored on two scalars, ``trace_K22``, the trace of K22, and
-    ``log_det_Sigma22_1``, and on the moments of all entries. Dims with an underscore are those of
-    columns.
-
-    A density evaluation costs O(n^3).
+    Chains are monitored on ``trace_K22``, ``log_det_Sigma22_1`` and the moments of all entries.
+    Dims with an underscore are those of columns. A density evaluation costs O(n^3).
 
     References
     ----------
@@ -177,9 +168,6 @@ class WishartCompletion(Partitioned):
     """
 
     large: frozenset[str] = frozenset({"Sigma11", "Sigma22_1", "B", "K21", "K22_1", "K22"})
-    streamed: tuple[str, ...] = ("K21", "K22")
-    #: Variable whose posterior mean is that of K21.
-    completed: str = "K21"
 
     def __init__(
         self,

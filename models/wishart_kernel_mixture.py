@@ -8,12 +8,7 @@ import pymc as pm
 import pytensor.tensor as pt
 from pytensor.tensor import TensorVariable
 
-from ..validation import (
-    Seed,
-    argument_error,
-    check_flag,
-    check_name,
-)
+from ..validation import Seed, argument_error, check_flag, check_name
 from .completion.blocks import (
     Blocks,
     declare_inverse_wishart,
@@ -37,9 +32,12 @@ from .distributions.dirichlet import Dirichlet
 from .distributions.wishart import MatrixF, Wishart
 from .kernels.labels import numbers_by_kernel
 from .operations.arrays import cholesky_or_nan, matrix_product, weighted_sum
-from .wishart_completion import CompletionParameters, Partitioned, example_kernels
-
-__all__ = ["WishartKernelMixture"]
+from .wishart_completion import (
+    CompletionParameters,
+    Partitioned,
+    WishartCompletion,
+    example_kernels,
+)
 
 
 class WishartKernelMixture(Partitioned):
@@ -66,8 +64,7 @@ class WishartKernelMixture(Partitioned):
     Parameters
     ----------
     theta : stack of kernels (kernel, n, n)
-        Positive semidefinite kernels Theta_k of all objects, the training objects first. If `K11`
-        has labels, they identify the training objects instead.
+        Positive semidefinite kernels Theta_k of all objects, ordered as in `WishartCompletion`.
     K11 : array_like, DataFrame or DataArray (n1, n1)
         Observed positive definite kernel of the training objects.
     alpha : array_like (kernel,), optional
@@ -84,17 +81,10 @@ class WishartKernelMixture(Partitioned):
         Integrate Sigma and the missing blocks out and declare only p(K11 | alpha), a `MatrixF`.
         Only alpha is then sampled, at O(n1^3) per gradient. Needs the inverse-Wishart prior.
 
-    Attributes
-    ----------
-    etas : ndarray (kernel,)
-        Degrees of freedom eta_k.
-    learned : bool
-        Whether alpha is a random variable.
-
     Raises
     ------
     ValueError
-        As for `WishartCompletion`; kernels must be positive definite where the prior requires it.
+        As for `WishartCompletion`.
 
     Notes
     -----
@@ -115,10 +105,8 @@ class WishartKernelMixture(Partitioned):
     If `collapsed`, ``K21_mean_given_alpha`` is E[K21 | alpha, K11] = Theta21 Theta11^-1 K11, which
     has the same posterior mean as K21. The evidence of an ideal kernel has modes in alpha that are
     narrower than 0.01 and differ by thousands of nats: start chains (``initvals``) at the best of
-    several modes, ``fit(model, "map")`` with different seeds. For weights that predict better, see
-    ``kz.completion.learn_weights``.
-
-    A density evaluation costs O(n^3), and K times as much for the mixture.
+    several modes, ``fit(model, "map")`` with different seeds. ``kz.completion.learn_weights`` gives
+    weights that predict better. A density evaluation costs O(n^3), K times that for the mixture.
 
     References
     ----------
@@ -138,12 +126,7 @@ class WishartKernelMixture(Partitioned):
     >>> kz.fit(model, "nuts")
     """
 
-    large: frozenset[str] = frozenset(
-        {
-            *("M", "Sigma", "Sigma11", "Sigma22_1", "B"),
-            *("K21", "K22_1", "K22", "K21_mean_given_alpha"),
-        }
-    )
+    large: frozenset[str] = WishartCompletion.large | {"M", "Sigma", "K21_mean_given_alpha"}
 
     def __init__(
         self,
@@ -219,13 +202,7 @@ class WishartKernelMixture(Partitioned):
 
     @property
     def parameters(self) -> CompletionParameters:
-        """Current matched Theta and eta, K11 and rho, as parameters of a `WishartCompletion`.
-
-        Raises
-        ------
-        ValueError
-            If the posterior is not that of a `WishartCompletion`.
-        """
+        """Matched Theta and eta, K11 and rho, if the model is a `WishartCompletion` with them."""
         if reason := self.not_conjugate():
             raise ValueError(f"This WishartKernelMixture has no matched parameters: {reason}.")
         theta, weights = self.theta, self["alpha"].get_value() * self.etas

@@ -10,7 +10,7 @@ _ROOT = Path(__file__).parents[1]
 
 def numba_compiles() -> bool:
     """Tell whether numba compiles, which ``NUMBA_DISABLE_JIT=1`` switches off."""
-    # Imported late: numba takes half a second to import, and only samplers need it.
+    # numba takes half a second to import, and only samplers need it.
     from numba import config
 
     return not getattr(config, "DISABLE_JIT", 0)
@@ -25,11 +25,10 @@ def source_digest(*files: str) -> str:
 
 
 def compiled[F: Callable[..., Any]](*files: str, **options: Any) -> Callable[[F], F]:
-    """Compile a function when it is first called and cache it in PyTensor's numba cache.
+    """Compile a function when it is first called, with numba's `options`, and cache it as PyTensor.
 
-    `files` are the sources of the function and of all that numba inlines into it, by their paths in
-    the package: a change invalidates the cached code. If no cache folder is writable, every process
-    compiles anew. `options` are those of ``numba.njit``.
+    `files` are the sources of the function and of all that numba inlines into it: a change
+    invalidates the cached code. If no cache folder is writable, every process compiles anew.
     """
     from numba import njit
 

@@ -12,10 +12,7 @@ type Array = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class KernelProducts:
-    """The `products` (pair, M, M) of a stack (S, N, M) of kernels, for the `pairs` i <= j.
-
-    They are K_i'K_i, and K_i'K_j + K_j'K_i for i < j.
-    """
+    """Products (pair, M, M) of kernels (S, N, M): K_i'K_i, and K_i'K_j + K_j'K_i for i < j."""
 
     pairs: tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]
     products: Array
@@ -33,10 +30,7 @@ class KernelProducts:
 
     @cached_property
     def fold(self) -> Array:
-        """Multiplier (M, M) that folds a symmetric matrix onto its upper triangle.
-
-        Inner products of the folded matrix with symmetric matrices are those of the whole matrix.
-        """
+        """Multiplier (M, M) onto the upper triangle; inner products of symmetric matrices stay."""
         ones = np.ones(self.products.shape[1:])
         return np.triu(ones) + np.triu(ones, 1)
 

@@ -15,7 +15,7 @@ one column a response, and the evidence is then the sum over the responses.
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, override
+from typing import Protocol, override
 
 import numpy as np
 from scipy.linalg import lapack
@@ -23,16 +23,6 @@ from scipy.linalg import lapack
 # Smallest squared pivot of a Cholesky factorisation, relative to its diagonal entry (invariant to
 # scaling of the variables), with which covariances keep four digits.
 LEAST_PIVOT = 1e6 * np.finfo(float).eps
-
-
-class RegressionWeights(NamedTuple):
-    """Normal distribution of the regression weights: mean (M,), and lower Cholesky factor (M, M).
-
-    The factor is that of the precision.
-    """
-
-    mean: np.ndarray
-    factor: np.ndarray
 
 
 class Conditional(Protocol):
@@ -114,8 +104,7 @@ def precision_factor_or_none(
     The factor is in Fortran order, zero above its diagonal. Only the upper triangle of
     `gram_weighted` is read; `out` is C-contiguous memory for the factor. None if a squared pivot
     relative to its diagonal entry is below `least_pivot`: the rounding error of K'WK exceeds phi
-    (kernels with large entries and low rank). Use `orthogonal_factor` then. With the default the
-    covariance keeps four digits.
+    (kernels with large entries and low rank). Use `orthogonal_factor` then.
     """
     if out is None:
         out = np.empty_like(gram_weighted, order="C")
@@ -190,15 +179,15 @@ def dual(
 
 def regression_weights(
     composite: np.ndarray, w: np.ndarray | float, linear: np.ndarray, phi: np.ndarray
-) -> RegressionWeights:
-    """Mean and precision of alpha given everything else, N(P^-1 K'l, P^-1). O(N M^2 + M^3).
+) -> tuple[np.ndarray, np.ndarray]:
+    """Mean (M,) of alpha given everything else, and Cholesky factor (M, M) of its precision.
 
     w is gamma, Polya-Gamma's omega, or 2 lambda(xi) of Jaakkola's bound; l is gamma t in
-    regression, t - 1/2 in classification. Accurate to at least four digits for kernels with entries
-    up to 1e10.
+    regression, t - 1/2 in classification. O(N M^2 + M^3), accurate to at least four digits for
+    kernels with entries up to 1e10.
     """
     law = primal(composite, w, linear, phi)
-    return RegressionWeights(solve_upper(law.factor, law.half), law.factor)
+    return solve_upper(law.factor, law.half), law.factor
 
 
 def solve_lower(factor: np.ndarray, b: np.ndarray) -> np.ndarray:

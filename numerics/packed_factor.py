@@ -1,8 +1,4 @@
-"""Packed form of positive definite matrices, to and from their Cholesky factors.
-
-X = LL' is packed as the lower triangle of L by rows, with the logarithms of its diagonal: n(n+1)/2
-numbers.
-"""
+"""Packed form of X = LL': the lower triangle of L by rows, with the logarithms of its diagonal."""
 
 import math
 from functools import cache
@@ -16,11 +12,7 @@ type Positions = npt.NDArray[np.intp]
 
 
 class Triangle(NamedTuple):
-    """Layout of the packed form of a matrix of order n; made by `triangle`.
-
-    `lower` (n, n) is the mask of the lower triangle. `lengths`, `first` and `diagonal` (n,) are the
-    lengths of the rows, and the positions of their first entries and of those on the diagonal.
-    """
+    """Mask of a lower triangle (n, n); packed rows' lengths, first and diagonal positions (n,)."""
 
     lower: npt.NDArray[np.bool_]
     lengths: Positions
@@ -28,12 +20,9 @@ class Triangle(NamedTuple):
     diagonal: Positions
 
     def pack(self, factor: Array) -> Array:
-        """Packed form of the lower triangular L (n, n).
-
-        A diagonal entry of 0 is replaced by the smallest positive normal number: chi-square draws
-        with almost zero degrees of freedom underflow to 0.
-        """
+        """Packed form of the lower triangular L (n, n)."""
         packed = factor[self.lower]
+        # Chi-square draws with almost zero degrees of freedom underflow to 0.
         diagonal = np.maximum(packed[self.diagonal], np.finfo(float).tiny)
         packed[self.diagonal] = np.log(diagonal)
         return packed

@@ -78,12 +78,6 @@ def log_probability_and_gradient(f: npt.ArrayLike, t: npt.ArrayLike) -> tuple[Ar
     The relative error of a probability is 1e-8, however small it is. The log probability is minus
     infinity, and the gradient zero, for an invalid class code and for scores that are not finite or
     above 1e150 in size. O(N C nodes), with about 6.5 (1 + sqrt(C)) nodes: 50 us for N = 60, C = 3.
-    The first call compiles the loops in two seconds, or loads them from the cache.
-
-    Raises
-    ------
-    ValueError
-        If `f` and `t` differ in the number of objects.
     """
     from .probit_compiled import fill_log_probability
 
@@ -102,10 +96,7 @@ def log_probability_and_gradient(f: npt.ArrayLike, t: npt.ArrayLike) -> tuple[Ar
 
 
 def hessian(f: npt.ArrayLike, t: npt.ArrayLike) -> Array:
-    """Second derivatives (N, C, C) of log P(t | f): Cov[y] - I of the truncated normal.
-
-    Zero where `log_probability_and_gradient` returns minus infinity. O(N C^2 nodes).
-    """
+    """Second derivatives (N, C, C) of log P(t | f): Cov[y] - I of the truncated normal, or zero."""
     from .probit_compiled import fill_hessian
 
     scores, codes = _checked(f, t)

@@ -19,8 +19,7 @@ BLOCK = 1024
 def in_blocks[T](function: Callable[[slice], T], n_obs: int) -> Iterator[T]:
     """Yield the function's values on blocks of 1,024 objects, in their order.
 
-    Threads share the blocks, so the function must release the interpreter's lock to gain by it, as
-    NumPy and code compiled with ``nogil`` do. The blocks do not depend on the number of threads.
+    Threads share the blocks; functions that release the interpreter's lock gain by it.
     """
     blocks = blocks_of(n_obs)
     threads = min(_processors(), len(blocks))
@@ -32,7 +31,7 @@ def in_blocks[T](function: Callable[[slice], T], n_obs: int) -> Iterator[T]:
 
 
 def blocks_of(n_obs: int) -> list[slice]:
-    """Blocks of 1,024 objects."""
+    """Blocks of 1,024 objects, whatever the number of threads."""
     return [slice(start, start + BLOCK) for start in range(0, n_obs, BLOCK)]
 
 

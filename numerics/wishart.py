@@ -1,8 +1,7 @@
 """Wishart matrices in NumPy: draws as factors, log densities, closed forms of their completion.
 
-For Gibbs steps, exact samplers and draws from variational fits. Every draw is X = F F', with F a
-known factor times a triangular one (Bartlett's decomposition), so that no matrix is inverted and
-the log density costs O(n^2) more. Degrees of freedom are real.
+Every draw is X = F F', with F a known factor times a triangular one (Bartlett's decomposition), so
+that no matrix is inverted and the log density costs O(n^2) more. Degrees of freedom are real.
 """
 
 from collections.abc import Iterable, Mapping

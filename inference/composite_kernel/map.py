@@ -135,7 +135,7 @@ class _Alternation:
         K = self.composite(beta)
         w, linear = self.likelihood.quadratic(np.zeros(len(K)))
         penalty = ridge * np.sum(w @ K**2) / K.shape[1]
-        alpha = regression_weights(K, w, linear, np.full(K.shape[1], penalty)).mean
+        alpha, _ = regression_weights(K, w, linear, np.full(K.shape[1], penalty))
         return self._at(alpha, beta, K @ alpha)
 
     def _at(self, alpha: Array, beta: Array, f: Array, share: float = 1.0) -> _State:
@@ -171,7 +171,7 @@ class _Alternation:
 
         beta = state.beta + state.share * step
         K = self.composite(beta)
-        reacted = regression_weights(K, w, linear, phi).mean
+        reacted, _ = regression_weights(K, w, linear, phi)
         moved = self._at(reacted, beta, K @ reacted, min(1.0, 2 * state.share))
         if not moved.objective > state.objective:
             beta = maximize_on_simplex(Z.T @ linear, Z.T @ (w[:, None] * Z), state.beta)

@@ -22,14 +22,12 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
+from scipy.special import expit, gammaincc, gammainccinv, gammaincinv, gammaln, ndtr, ndtri
 from scipy.special import gammainc as gamma_cdf
-from scipy.special import gammaincc, gammainccinv, gammaincinv, gammaln, ndtr, ndtri
 
 from ..kernels.source import KernelSource
 from .products import Product
 from .sums import SMALLEST, Combination
-
-__all__ = ["NormalCoordinates", "draw_hyperparameters", "log_hyperparameter_density"]
 
 type Values = dict[str, np.ndarray]
 
@@ -78,7 +76,7 @@ class NormalCoordinates:
         if self.n_exponents:
             log_odds = np.log(_log_ratio(values["beta"], self.b)) - np.log(self.a)
             # Phi^-1 of the smaller of F and 1 - F, for accuracy in both tails.
-            below, above = -ndtri(_logistic(log_odds)), ndtri(_logistic(-log_odds))
+            below, above = -ndtri(expit(log_odds)), ndtri(expit(-log_odds))
             parts.append(np.where(log_odds > 0, above, below))
         if len(self.omega):
             scaled = self.phi * values["theta"]
@@ -124,7 +122,3 @@ def _log_ratio(beta: np.ndarray, b: float) -> np.ndarray:
     """Evaluate log(1 + b / beta) accurately for small and large ratios."""
     small = np.log(b + beta) - np.log(beta)
     return np.where(beta < b, small, np.log1p(b / np.maximum(beta, b)))
-
-
-def _logistic(x: np.ndarray) -> np.ndarray:
-    return np.exp(-np.logaddexp(0.0, -x))

@@ -22,9 +22,8 @@ from numpy.typing import NDArray
 from pytensor.tensor import TensorVariable
 
 from ...validation import argument_error, check_positive
-from .sums import SMALLEST, Combination, GivenNumbers, Numbers, weighted_sum
-
-__all__ = ["FixedProduct", "Product"]
+from ..operations.arrays import weighted_sum
+from .sums import SMALLEST, Combination, GivenNumbers, Numbers
 
 
 class _WeightedProduct(Combination):
@@ -62,17 +61,13 @@ class _WeightedProduct(Combination):
 class Product(_WeightedProduct):
     r"""Product with learned exponents: beta_s ~ Gamma(pi_s, chi_s), both with exponential priors.
 
-    An exponent near zero leaves its kernel out. With rates a of pi and b of chi, integrating the
-    hyperparameters out gives a prior with a heavy tail towards zero on the log scale:
-
-    .. math:: p(\beta) = \frac{ab}{\beta (b + \beta)\, [a + \log(1 + b / \beta)]^2}
+    An exponent near zero leaves its kernel out. With pi and chi integrated out, the prior of the
+    exponents has a heavy tail towards zero on the log scale.
 
     Parameters
     ----------
-    pi_rate : float, default=1
-        Rate of the exponential prior of the shapes pi_s.
-    chi_rate : float, default=1
-        Rate of the exponential prior of the rates chi_s.
+    pi_rate, chi_rate : float, default=1
+        Rates of the exponential priors of the shapes pi_s and the rates chi_s.
 
     Notes
     -----
@@ -110,8 +105,7 @@ class FixedProduct(GivenNumbers, _WeightedProduct):
     Parameters
     ----------
     exponents : sequence of float, Series or mapping, optional
-        One exponent per kernel. Default: 1 each, the plain product. A Series, a mapping or a
-        DataArray is aligned by the names of the kernels.
+        One exponent per kernel, aligned by names. Default: 1 each, the plain product.
 
     Examples
     --------

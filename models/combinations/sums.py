@@ -35,25 +35,12 @@ from ..distributions.dirichlet import Dirichlet
 from ..kernels.labels import in_order, kernel_names
 from ..operations.arrays import weighted_sum
 
-__all__ = [
-    "RULES",
-    "SMALLEST",
-    "Binary",
-    "Combination",
-    "DirichletWeights",
-    "FixedWeights",
-    "Mean",
-    "WeightedSum",
-    "weighted_sum",
-]
-
 # One number per kernel, by position or by name.
 type Numbers = Sequence[float] | Mapping[str, float] | pd.Series | xr.DataArray
 
 # Weights, exponents, parameters and entries of a product's kernels below this count as this in
 # logarithms: the smallest double is 1e-308.
 SMALLEST = 1e-300
-
 
 #: Every rule by the name of its class, which saved results hold.
 RULES: dict[str, type["Combination"]] = {}
@@ -77,19 +64,9 @@ class Combination(Protocol):
         RULES[cls.__name__] = cls
 
     def for_kernels(self, names: Iterable[Any]) -> "Combination":
-        """Return the rule with its numbers in the order of a model's kernels.
+        """Return the rule with its numbers in the order of a model's kernels, or ValueError.
 
         A convex combination of one kernel becomes the fixed weight 1.
-
-        Parameters
-        ----------
-        names : iterable of str
-            Names of the model's kernels. Numbers without names are assumed to be in this order.
-
-        Raises
-        ------
-        ValueError
-            If the names of the numbers differ from those of the kernels.
         """
         return self
 
@@ -170,8 +147,7 @@ class _Convex(WeightedSum):
 def _vanishing(shape: float, rate: float) -> float:
     """Probability of a weight below `SMALLEST` under concentrations Gamma(shape, rate).
 
-    Given a small concentration a, a weight is below w with probability w^a, which has a closed
-    mean over the prior of a.
+    Given a small concentration a, it is SMALLEST^a, which has a closed mean over the prior of a.
     """
     return float((1 - np.log(SMALLEST) / rate) ** -shape)
 
@@ -188,16 +164,14 @@ class Mean(_Convex):
 
     Parameters
     ----------
-    mu : float, default=1
-        Shape of the concentrations' Gamma prior, whose mean is mu / lam. Large concentrations
-        expect equal weights, small ones few kernels of large weight.
-    lam : float, default=1
-        Rate of the concentrations' Gamma prior.
+    mu, lam : float, default=1
+        Shape and rate of the concentrations' Gamma prior, whose mean is mu / lam. Large
+        concentrations expect equal weights, small ones few kernels of large weight.
 
     Warns
     -----
     UserWarning
-        By the model, when mu is so small or lam so large that weights underflow double precision.
+        By the model, when concentrations are so small that weights underflow double precision.
 
     Examples
     --------
@@ -228,11 +202,8 @@ class DirichletWeights(_Convex):
 
     Parameters
     ----------
-    tau : float, default=1
-        Shape of the concentrations' Gamma prior, varphi_k ~ Gamma(tau, nu), whose mean is tau / nu.
-        Large concentrations expect equal weights, small ones few kernels of large weight.
-    nu : float, default=1
-        Rate of the concentrations' Gamma prior.
+    tau, nu : float, default=1
+        Shape and rate of the concentrations' Gamma prior, varphi_k ~ Gamma(tau, nu), as `Mean`.
     varphi : float, optional
         A known concentration for all kernels; `tau` and `nu` are then ignored. The prior is uniform
         on the simplex for 1, which the paper's maximum a posteriori estimate needs.
@@ -240,7 +211,7 @@ class DirichletWeights(_Convex):
     Warns
     -----
     UserWarning
-        By the model, when concentrations are so small that weights underflow double precision.
+        As `Mean`.
 
     Examples
     --------
@@ -337,8 +308,7 @@ class FixedWeights(GivenNumbers, WeightedSum):
     Parameters
     ----------
     weights : sequence of float, Series or mapping, optional
-        One weight per kernel, not rescaled. Default: the plain average, 1/S each. A Series, a
-        mapping or a DataArray is aligned by the names of the kernels.
+        One weight per kernel, not rescaled, aligned by names. Default: the plain average, 1/S each.
 
     Examples
     --------
@@ -361,13 +331,12 @@ class Binary(GivenNumbers, WeightedSum):
     Parameters
     ----------
     probability : float, sequence of float, Series or mapping, default=0.5
-        Prior probability that a kernel is selected, between 0 and 1; one per kernel or one for all.
-        A Series, a mapping or a DataArray is aligned by the names of the kernels.
+        Prior probability that a kernel is selected, between 0 and 1; one for all, or one per
+        kernel, aligned by names.
     empty : bool, default=False
-        Whether to allow the empty selection, as in the paper's 2^S states. Its composite kernel is
-        zero, and all classes have equal probability. By default it is excluded, and the others keep
-        their relative probabilities: samplers that start at zero regressors, and mean field with
-        many regressors, prefer the empty selection to all others.
+        Whether to allow the empty selection, as in the paper's 2^S states. By default it is
+        excluded: samplers that start at zero regressors, and mean field with many regressors,
+        prefer it to all others.
 
     Examples
     --------

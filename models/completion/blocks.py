@@ -13,11 +13,9 @@ import pymc as pm
 import pytensor.tensor as pt
 from pytensor.tensor import TensorVariable
 
-from ..distributions.matrix_normal import MatrixNormal, RegressionMatrix
+from ..distributions.normal import MatrixNormal, RegressionMatrix
 from ..distributions.wishart import InverseWishart, Wishart
 from ..operations.arrays import cholesky_or_nan, log_det, matrix_product, solve_lower
-
-__all__ = ["Blocks", "declare_inverse_wishart", "declare_kernel", "object_coords", "partition"]
 
 
 class Blocks(NamedTuple):

@@ -9,15 +9,6 @@ from scipy.special import multigammaln
 from ...numerics.wishart import Bartlett
 from ..diagonal_wishart_completion import DiagonalWishartCompletion
 
-__all__ = [
-    "Missing",
-    "draw_W21",
-    "draw_diagonal",
-    "draw_missing",
-    "log_constant_of_W11",
-    "moments_of_K",
-]
-
 type Array = npt.NDArray[np.float64]
 
 

@@ -24,15 +24,6 @@ from ..kernels.labels import as_frame, check_distinct, listed, order_of
 from ..kernels.source import DIMS
 from ..kernels.stack import check_gram, labelled, precision_of
 
-__all__ = [
-    "IncompleteKernel",
-    "IncompleteKernels",
-    "half_of_visible",
-    "rank_error",
-    "square_root",
-    "visible_block",
-]
-
 type Array = npt.NDArray[np.float64]
 
 # Kernels whose mean diagonals differ by this factor are most likely in different units.
@@ -62,7 +53,7 @@ class IncompleteKernel:
     @property
     def full_rank(self) -> bool:
         """Whether the visible block is positive definite beyond rounding. O(n^3 / 3)."""
-        return _definite(self.values)
+        return is_definite(self.values)
 
     def with_zeros(self) -> Array:
         """Zero imputation (l, l): rows and columns of missing objects are 0."""
@@ -71,10 +62,7 @@ class IncompleteKernel:
         return whole
 
     def with_means(self) -> Array:
-        """Mean imputation (l, l): missing objects are the visible objects' mean in feature space.
-
-        See the paper's appendix B. All entries are 0 if no object is visible.
-        """
+        """Mean imputation (l, l), appendix B: the visible objects' mean in feature space, or 0."""
         whole = self.with_zeros()
         if len(self.visible) and len(self.hidden):
             means = self.values.mean(axis=0)
@@ -128,14 +116,14 @@ def square_root(values: Array) -> tuple[Array, bool]:
     R is the lower Cholesky factor at full rank, otherwise eigenvectors times the roots of the
     eigenvalues above rounding. It is in Fortran order; O(n^3).
     """
-    if _definite(values):
+    if is_definite(values):
         return cholesky(values.T, lower=True, check_finite=False), True
     roots, vectors = eigh(values, check_finite=False)
     kept = roots > len(values) * np.finfo(float).eps * roots[-1]
     return np.asfortranarray(vectors[:, kept] * np.sqrt(roots[kept])), False
 
 
-def _definite(values: Array) -> bool:
+def is_definite(values: Array) -> bool:
     """Whether a matrix is positive definite beyond rounding. O(n^3 / 3)."""
     n = len(values)
     rounding = n * np.finfo(float).eps * np.max(np.diagonal(values), initial=0.0)
@@ -177,22 +165,20 @@ class IncompleteKernels:
             seen = _mask(visible, stack, owner)
         _check_cover(seen, objects, owner)
 
-        kept = []
-        units = {}
+        kept: list[IncompleteKernel] = []
+        units: dict[str, float] = {}
         for name, matrix, column in zip(names, numbers, seen.T, strict=True):
             present, absent = np.flatnonzero(column), np.flatnonzero(~column)
             argument = f'kernels["{name}"]'
             block = matrix[np.ix_(present, present)]
             ids = objects[present].tolist()
             check_finite(block, argument, owner, (ids, ids))
-            unit = 1.0
             if len(block):
                 unit = units[name] = float(np.diagonal(block).mean())
-            if not unit > 0:
-                got = "a diagonal whose mean is not above 0"
-                raise argument_error(argument, owner, "a kernel other than 0", got)
-            if not normalize:
-                unit = 1.0
+                if not unit > 0:
+                    got = "a diagonal whose mean is not above 0"
+                    raise argument_error(argument, owner, "a kernel other than 0", got)
+            unit = units.get(name, 1.0) if normalize else 1.0
             block = block / unit + jitter * np.eye(len(block))
             block = visible_block(block, argument, owner, tolerance=tolerance)
             kept.append(IncompleteKernel(name, block, present, absent, unit))
@@ -210,12 +196,8 @@ class IncompleteKernels:
     def stacked(self, matrices: list[Array]) -> xr.DataArray:
         """Stack (kernel, obs, basis) of whole kernels (l, l), in the original units."""
         values = np.stack([k.unit * m for k, m in zip(self.kernels, matrices, strict=True)])
-        coords = {
-            "kernel": [kernel.name for kernel in self.kernels],
-            "obs": self.objects,
-            "basis": self.objects,
-        }
-        return xr.DataArray(values, dims=DIMS, coords=coords, name="kernels")
+        coords = [kernel.name for kernel in self.kernels], self.objects, self.objects
+        return xr.DataArray(values, coords, DIMS, name="kernels")
 
 
 def _seen(

@@ -6,18 +6,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from scipy.linalg import LinAlgError, cholesky, eigvalsh
+from scipy.linalg import eigvalsh
 
 from ...validation import argument_error, number_or_nan
 from ..kernels.labels import as_frame, check_distinct, counts_rows, listed, numbers_by_kernel
 from ..kernels.stack import as_stack, check_gram
-
-__all__ = [
-    "PartitionedStack",
-    "check_degrees_of_freedom",
-    "check_positive_definite",
-    "check_weights",
-]
+from .incomplete import is_definite
 
 type Array = npt.NDArray[np.float64]
 
@@ -37,11 +31,7 @@ class PartitionedStack:
 
     @classmethod
     def of(cls, theta: Any, K11: Any, owner: str) -> "PartitionedStack":
-        """Check and order the kernels.
-
-        Labels of K11 identify the training objects; without labels they are the first n1 objects of
-        theta, a kernel or a stack of kernels.
-        """
+        """Check the kernels, and order them by the labels of K11, if it has any."""
         stack = as_stack(as_frame(theta), owner=owner, argument="theta")
         check_gram(stack, owner, "theta")
         kernels, labels = stack.values, stack["obs"].values
@@ -77,8 +67,8 @@ def check_weights(weights: Any, names: npt.NDArray[Any], argument: str, owner: s
     """Return non-negative kernel weights (kernel,), not all zero; equal ones for None; or raise."""
     requirement, n = f"{len(names)} finite non-negative numbers, not all zero", len(names)
 
-    def holds(given: Array) -> bool:
-        return given.shape == (n,) and bool((given >= 0).all() and given.any())
+    def holds(given: Array) -> Any:
+        return given.shape == (n,) and (given >= 0).all() and given.any()
 
     return numbers_by_kernel(weights, names, argument, owner, requirement, holds, 1 / n)
 
@@ -92,21 +82,14 @@ def check_degrees_of_freedom(value: float | None, argument: str, owner: str, n: 
 
 
 def check_positive_definite(matrix: Array, argument: str, owner: str) -> None:
-    """Raise and suggest a jitter unless a symmetric matrix is positive definite beyond rounding.
-
-    O(n^3 / 3); eigenvalues are computed only for the message.
-    """
-    n = len(matrix)
-    top = float(np.max(np.diagonal(matrix)))
-    rounding = n * np.finfo(float).eps * top
-    shifted = matrix - rounding * np.eye(n)
-    try:
-        cholesky(shifted, lower=True, overwrite_a=True, check_finite=False)
-    except LinAlgError:
-        smallest = float(eigvalsh(matrix, subset_by_index=[0, 0], check_finite=False)[0])
-        jitter = 10.0 ** np.ceil(np.log10(max(1e-8 * top, -2 * smallest, np.finfo(float).tiny)))
-        got = f"a smallest eigenvalue of {smallest:.3g}; {argument} + {jitter:.0e} * np.eye({n}) is"
-        raise argument_error(argument, owner, "positive definite", got) from None
+    """Raise and suggest a jitter unless a symmetric matrix is positive definite beyond rounding."""
+    if is_definite(matrix):
+        return
+    n, top = len(matrix), float(np.max(np.diagonal(matrix)))
+    smallest = float(eigvalsh(matrix, subset_by_index=[0, 0], check_finite=False)[0])
+    jitter = 10.0 ** np.ceil(np.log10(max(1e-8 * top, -2 * smallest, np.finfo(float).tiny)))
+    got = f"a smallest eigenvalue of {smallest:.3g}; {argument} + {jitter:.0e} * np.eye({n}) is"
+    raise argument_error(argument, owner, "positive definite", got)
 
 
 def _training_first(
@@ -115,9 +98,7 @@ def _training_first(
     """Positions in theta of the named training objects, then of the others."""
     positions = pd.Index(labels).get_indexer(pd.Index(names))
     if (positions < 0).any():
-        unknown = names[positions < 0].tolist()
-        raise argument_error(
-            "K11", owner, "labelled by objects of theta", f"the unknown {listed(unknown)}"
-        )
+        got = f"the unknown {listed(names[positions < 0].tolist())}"
+        raise argument_error("K11", owner, "labelled by objects of theta", got)
     others = np.setdiff1d(np.arange(len(labels)), positions)
     return np.concatenate([positions, others])

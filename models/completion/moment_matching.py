@@ -16,13 +16,6 @@ from ..kernels.stack import as_stack, check_gram
 from ..operations.arrays import matrix_product
 from .input import check_weights
 
-__all__ = [
-    "check_component_degrees",
-    "match_wishart",
-    "matched_by_trace",
-    "traces_of_products",
-]
-
 type Array = npt.NDArray[np.float64]
 
 _OWNER = "match_wishart"
@@ -45,20 +38,13 @@ def match_wishart(
         \eta = \frac{(\sum_k a_k \mathrm{tr}\,\Theta_k)^2 + \mathrm{tr}[(\sum_k a_k \Theta_k)^2]}
             {\sum_k (a_k^2/\eta_k) [(\mathrm{tr}\,\Theta_k)^2 + \mathrm{tr}\,\Theta_k^2]},
 
-    The paper also matches a generalized variance (eq 14), at a cost of O(n^6), which is not
-    available here.
-
     It gives eta >= n if every eta_k >= n (Theorem 4), and (eta_j, Theta_j) if alpha_j = 1 and all
-    other weights are 0.
+    other weights are 0. The paper's generalized variance (eq 14), at O(n^6), is not available.
 
     Parameters
     ----------
-    theta : stack of kernels (kernel, n, n)
-        Symmetric positive semidefinite scales Theta_k.
-    eta : float, array_like (kernel,), Series or dict by kernel, optional
-        Degrees of freedom eta_k. Default: n + 1.
-    alpha : array_like (kernel,), Series or dict by kernel, optional
-        Non-negative weights, not all zero. Default: equal weights that sum to 1.
+    theta, eta, alpha
+        Scales, degrees of freedom and weights, as `WishartKernelMixture` takes them.
 
     Returns
     -------
@@ -94,10 +80,7 @@ def check_component_degrees(eta: Any, names: npt.NDArray[Any], n: int, owner: st
 
 
 def traces_of_products(kernels: Any) -> tuple[Any, Any]:
-    """Traces (kernel,) and tr(Theta_k Theta_l) (kernel, kernel), of an array or a tensor.
-
-    O(K^2 n^2).
-    """
+    """Traces (kernel,) and tr(Theta_k Theta_l) (kernel, kernel), also of tensors. O(K^2 n^2)."""
     flat = kernels.reshape((kernels.shape[0], -1))
     if isinstance(kernels, np.ndarray):
         return np.trace(kernels, axis1=1, axis2=2), flat @ flat.T

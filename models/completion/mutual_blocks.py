@@ -11,7 +11,7 @@ import pytensor.tensor as pt
 from pytensor.tensor import TensorVariable
 
 from ...validation import argument_error
-from ..distributions.matrix_normal import MatrixNormal
+from ..distributions.normal import MatrixNormal
 from ..distributions.wishart import Wishart
 from ..kernels.labels import numbers_by_kernel
 from ..operations.arrays import (
@@ -24,15 +24,6 @@ from ..operations.arrays import (
 from .blocks import partition
 from .incomplete import IncompleteKernel
 
-__all__ = [
-    "checked_degrees_of_freedom",
-    "declare_kernel",
-    "declare_visible",
-    "monitored_entries",
-    "monitored_pairs",
-    "positions",
-]
-
 type Array = npt.NDArray[np.float64]
 
 #: Largest number of monitored entries, and of monitored pairs.
@@ -42,10 +33,8 @@ MONITORED = 30
 def checked_degrees_of_freedom(
     nu: Any, names: list[str], n: int, owner: str, *, collapsed: bool
 ) -> Array:
-    """Return the degrees of freedom (kernel,), l + 1 for None, or raise.
-
-    They must be above l - 1, or above 0 in a collapsed model, which has no Wishart matrices.
-    """
+    """Return the degrees of freedom (kernel,), l + 1 for None, or raise."""
+    # A collapsed model has no Wishart matrices.
     least, bound = (0, "0 (collapsed)") if collapsed else (n - 1, f"l - 1 = {n - 1}")
     return numbers_by_kernel(nu, names, "nu", owner, f"above {bound}", lambda nu: nu > least, n + 1)
 
@@ -141,8 +130,7 @@ def positions(
     pairs: Any, objects: pd.Index, argument: str, owner: str
 ) -> tuple[list[int], list[int]]:
     """Return rows and columns of pairs of object labels, or raise."""
-    first, *_, last = objects.tolist()
-    requirement = f"pairs of objects, such as {[(first, last)]}"
+    requirement = f"pairs of objects, such as {[(objects[0], objects[-1])]}"
     try:
         ends = [(one, other) for one, other in pairs]
         rows, columns = (objects.get_indexer(list(end)) for end in zip(*ends, strict=True))

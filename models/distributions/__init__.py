@@ -1,7 +1,7 @@
 """Distributions that PyMC lacks or evaluates at a higher cost."""
 
 from .categorical_probit import CategoricalProbit
-from .matrix_normal import MatrixNormal, RegressionMatrix
+from .normal import MatrixNormal, RegressionMatrix
 from .positive_definite import PositiveDefinite
 from .wishart import InverseWishart, MatrixF, Wishart
 

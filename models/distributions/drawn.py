@@ -10,8 +10,6 @@ from pymc.pytensorf import normalize_rng_param
 from pytensor.tensor import TensorLike, TensorVariable
 from pytensor.tensor.random.utils import normalize_size_param
 
-__all__ = ["DrawnRV"]
-
 
 class DrawnRV(SymbolicRandomVariable):
     """Random variable with the graph that `draws` makes."""

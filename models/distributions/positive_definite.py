@@ -10,8 +10,6 @@ from pytensor.tensor import TensorLike, TensorVariable
 from ...numerics import packed_factor
 from ..operations.arrays import cholesky_or_nan, matrix_product
 
-__all__ = ["PositiveDefinite", "known_length"]
-
 _LOG2 = np.log(2.0)
 
 
@@ -77,10 +75,6 @@ def _order_of_packed(values: TensorVariable) -> Any:
 
 def _triangle(n: Any) -> tuple[Any, Any, Any]:
     """Rows and columns of the lower triangle, by rows, and whether they are on the diagonal."""
-    rows: Any
-    columns: Any
-    if isinstance(n, int):
-        rows, columns = np.tril_indices(n)
-        return rows, columns, rows == columns
-    rows, columns = pt.tril_indices(n)
+    numbers: Any = np if isinstance(n, int) else pt
+    rows, columns = numbers.tril_indices(n)
     return rows, columns, pt.eq(rows, columns)

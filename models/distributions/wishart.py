@@ -187,17 +187,13 @@ class InverseWishart(_PositiveDefiniteMatrix):
 
     Parameters
     ----------
-    nu : tensor_like of float (...)
-        Degrees of freedom, any real number above n - 1.
-    psi : tensor_like of float (..., n, n)
-        Positive definite scale.
+    nu, psi
+        As in `Wishart`.
 
     Notes
     -----
-    O(n^3) per density evaluation or draw; a draw solves one triangular system and inverts no
-    matrix. The density, eq (2) of Zhang, Yeung & Kwok (2003), mixture model of kernels, is -inf
-    outside the cone of positive definite matrices. Starting point: the mode psi / (nu + n + 1),
-    which always exists.
+    O(n^3) per density evaluation or draw. The density, eq (2) of the same paper, is -inf outside
+    the cone of positive definite matrices. Starting point: the mode psi / (nu + n + 1).
 
     Examples
     --------
@@ -240,15 +236,13 @@ class MatrixF(_PositiveDefiniteMatrix):
 
     Parameters
     ----------
-    nu, delta : tensor_like of float (...)
-        Degrees of freedom of X given S and of S, any real numbers above n - 1.
-    psi : tensor_like of float (..., n, n)
-        Positive definite scale.
+    nu, delta, psi
+        As in `Wishart`: degrees of freedom of X given S and of S, and scale of S.
 
     Notes
     -----
     O(n^3) per density evaluation or draw. The density is -inf outside the cone of positive definite
-    matrices. Starting point: nu psi / (delta + n + 1), which always exists.
+    matrices. Starting point: nu psi / (delta + n + 1).
 
     Examples
     --------

@@ -15,8 +15,6 @@ from pytensor.tensor.blockwise import vectorize_node_fallback
 
 from ..kernels.dask_stack import DaskStack, rows_of
 
-__all__ = ["DaskScores", "dask_scores"]
-
 
 class _StackOfModel:
     """Reference to a stack that a model owns: PyTensor keeps operations when models have gone."""

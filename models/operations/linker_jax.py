@@ -4,14 +4,11 @@ The formulas of the probit are those of `kernelzoo.numerics.probit`. The derivat
 because JAX's derivative of the quadrature is NaN if a class is certain.
 """
 
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.scipy.linalg import solve_triangular
 from pytensor.link.jax.dispatch import jax_funcify
 
 from ...numerics.probit import (
@@ -23,12 +20,7 @@ from ...numerics.probit import (
     TAIL,
     default_nodes,
 )
-from .arrays import (
-    ArrayOperation,
-    CholeskyFactor,
-    MatrixProduct,
-    TriangularSolve,
-)
+from .arrays import MatrixProduct
 from .probit_likelihood import ProbitHessian, ProbitLogProbability
 
 # Number of steps after which Newton's method from below the mode has converged for all scores.
@@ -123,23 +115,9 @@ def _jvp(primals: Any, tangents: Any) -> tuple[tuple[Array, Array], tuple[Array,
     return (log_p, gradient), slopes
 
 
-def hessian(f: Array, t: Array) -> Array:
-    """Return (N, C, C) as `numerics.probit.hessian` does."""
-    return _moments(f, t.astype(int))[2]
-
-
-#: JAX's function of each operation.
-FUNCTIONS: dict[Any, Callable[..., Any]] = {
-    MatrixProduct(): jnp.matmul,
-    CholeskyFactor(): partial(jnp.linalg.cholesky, symmetrize_input=False),
-    TriangularSolve(transposed=False): partial(solve_triangular, lower=True),
-    TriangularSolve(transposed=True): partial(solve_triangular, lower=True, trans=1),
-    ProbitLogProbability(): log_probability_and_gradient,
-    ProbitHessian(): hessian,
-}
-
-
-@jax_funcify.register(ArrayOperation)
-@jax_funcify.register(ProbitLogProbability)
-def _jax_function(op: Any, **kwargs: Any) -> Callable[..., Any]:
-    return FUNCTIONS[op]
+for _op, _function in (
+    (MatrixProduct, jnp.matmul),
+    (ProbitLogProbability, log_probability_and_gradient),
+    (ProbitHessian, lambda f, t: _moments(f, t)[2]),
+):
+    jax_funcify.register(_op)(lambda op, _function=_function, **kwargs: _function)

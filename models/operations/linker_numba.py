@@ -11,17 +11,13 @@ from typing import Any
 import numpy as np
 from numba import njit
 from pytensor.graph.basic import Apply
+from pytensor.graph.op import Op
 from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_default_op_cache_key
 
 from ...numerics.compiled import compiled, source_digest
 from ...numerics.probit import default_nodes
 from ...numerics.probit_compiled import SOURCES, fill_hessian, fill_log_probability
-from .arrays import (
-    ArrayOperation,
-    CholeskyFactor,
-    MatrixProduct,
-    TriangularSolve,
-)
+from .arrays import CholeskyFactor, MatrixProduct, TriangularSolve
 from .probit_likelihood import ProbitHessian, ProbitLogProbability
 
 _FILE = "models/operations/linker_numba.py"
@@ -52,37 +48,18 @@ def _factorise(a):  # type: ignore[no-untyped-def]
 
 
 @_cached
-def _solve(factor, x, transposed):  # type: ignore[no-untyped-def]
+def _solve(factor, x, lower):  # type: ignore[no-untyped-def]
     """Overwrite the right-hand side `x` (n, m) with the solution, given the `factor` (n, n)."""
     n, m = x.shape
-    if transposed:
-        for i in range(n - 1, -1, -1):
-            diagonal = factor[i, i]
+    for row in range(n):
+        i = row if lower else n - 1 - row
+        for k in range(0 if lower else i + 1, i if lower else n):
+            entry = factor[i, k]
             for c in range(m):
-                x[i, c] /= diagonal
-            for k in range(i):
-                entry = factor[i, k]
-                for c in range(m):
-                    x[k, c] -= entry * x[i, c]
-    else:
-        for i in range(n):
-            for k in range(i):
-                entry = factor[i, k]
-                for c in range(m):
-                    x[i, c] -= entry * x[k, c]
-            diagonal = factor[i, i]
-            for c in range(m):
-                x[i, c] /= diagonal
-
-
-@numba_njit
-def _rows(a):  # type: ignore[no-untyped-def]
-    """Copy of a matrix in C order."""
-    out = np.empty(a.shape)
-    for i in range(a.shape[0]):
-        for j in range(a.shape[1]):
-            out[i, j] = a[i, j]
-    return out
+                x[i, c] -= entry * x[k, c]
+        diagonal = factor[i, i]
+        for c in range(m):
+            x[i, c] /= diagonal
 
 
 @numba_njit
@@ -94,53 +71,46 @@ def _matrix_product(a, b):  # type: ignore[no-untyped-def]
 def _cholesky_factor(a):  # type: ignore[no-untyped-def]
     if a.shape[0] != a.shape[1]:
         raise ValueError("A Cholesky factor needs a square matrix.")
-    out = _rows(a)
+    out = a.copy()
     _factorise(out)
     return out
 
 
 @numba_njit
-def _solution(factor, right, transposed):  # type: ignore[no-untyped-def]
+def _solution(factor, right, lower):  # type: ignore[no-untyped-def]
     if factor.shape[0] != factor.shape[1] or factor.shape[0] != right.shape[0]:
         raise ValueError(
             "A triangular system needs a square factor with as many rows as the right-hand side."
         )
-    out = _rows(right)
-    _solve(_rows(factor), out, transposed)
+    out = right.copy()
+    _solve(np.ascontiguousarray(factor), out, lower)
     return out
 
 
 @numba_njit
 def _solve_lower(factor, right):  # type: ignore[no-untyped-def]
-    return _solution(factor, right, False)
+    return _solution(factor, right, True)
 
 
 @numba_njit
-def _solve_transposed(factor, right):  # type: ignore[no-untyped-def]
-    return _solution(factor, right, True)
+def _solve_upper(factor, right):  # type: ignore[no-untyped-def]
+    return _solution(factor, right, False)
 
 
 _default_nodes = njit(default_nodes)
 
 
 @numba_njit
-def _copies(f, t):  # type: ignore[no-untyped-def]
+def _checked(f, t):  # type: ignore[no-untyped-def]
     """Scores and codes in one memory layout, for which the loops are compiled."""
-    n_objects, n_classes = f.shape
-    if t.shape[0] != n_objects:
+    if t.shape[0] != f.shape[0]:
         raise ValueError("The multinomial probit needs one class code per object.")
-    scores = np.empty((n_objects, n_classes))
-    codes = np.empty(n_objects, dtype=np.int64)
-    for n in range(n_objects):
-        codes[n] = t[n]
-        for c in range(n_classes):
-            scores[n, c] = f[n, c]
-    return scores, codes
+    return np.ascontiguousarray(f), np.ascontiguousarray(t)
 
 
 @numba_njit
 def _log_probability_and_gradient(f, t):  # type: ignore[no-untyped-def]
-    scores, codes = _copies(f, t)
+    scores, codes = _checked(f, t)
     log_p, gradient = np.empty(len(scores)), np.empty(scores.shape)
     fill_log_probability(scores, codes, _default_nodes(scores.shape[1]), log_p, gradient)
     return log_p, gradient
@@ -148,26 +118,27 @@ def _log_probability_and_gradient(f, t):  # type: ignore[no-untyped-def]
 
 @numba_njit
 def _hessian(f, t):  # type: ignore[no-untyped-def]
-    scores, codes = _copies(f, t)
+    scores, codes = _checked(f, t)
     out = np.zeros((len(scores), scores.shape[1], scores.shape[1]))
     fill_hessian(scores, codes, _default_nodes(scores.shape[1]), out)
     return out
 
 
-#: Compiled function of each operation.
-FUNCTIONS: dict[Any, Callable[..., Any]] = {
-    MatrixProduct(): _matrix_product,
-    CholeskyFactor(): _cholesky_factor,
-    TriangularSolve(transposed=False): _solve_lower,
-    TriangularSolve(transposed=True): _solve_transposed,
-    ProbitLogProbability(): _log_probability_and_gradient,
-    ProbitHessian(): _hessian,
+#: Compiled function of an operation.
+FUNCTIONS: dict[type[Op], Callable[[Any], Any]] = {
+    MatrixProduct: lambda op: _matrix_product,
+    CholeskyFactor: lambda op: _cholesky_factor,
+    TriangularSolve: lambda op: _solve_lower if op.lower else _solve_upper,
+    ProbitLogProbability: lambda op: _log_probability_and_gradient,
+    ProbitHessian: lambda op: _hessian,
 }
 # PyTensor caches compiled code by the operation and this number, which changes with the sources.
 _SALT = int(source_digest(*SOURCES, _FILE), 16)
 
 
-@register_funcify_default_op_cache_key(ArrayOperation)
-@register_funcify_default_op_cache_key(ProbitLogProbability)
 def _numba_function(op: Any, node: Apply, **kwargs: Any) -> tuple[Any, int]:
-    return FUNCTIONS[op], _SALT
+    return FUNCTIONS[type(op)](op), _SALT
+
+
+for _operation in FUNCTIONS:
+    register_funcify_default_op_cache_key(_operation)(_numba_function)

@@ -8,27 +8,18 @@ compiled loops of `kernelzoo.numerics.probit` for Python and numba, `linker_jax`
 from collections.abc import Sequence
 from typing import Any, override
 
-import numpy as np
 import pytensor.tensor as pt
 from pytensor.gradient import DisconnectedType
-from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 from pytensor.graph.replace import _vectorize_node
 from pytensor.tensor import TensorLike, TensorVariable
 
 from ...numerics.probit import hessian, log_probability_and_gradient
-from .arrays import ArrayOperation
-
-__all__ = ["ProbitHessian", "ProbitLogProbability", "probit_log_probability"]
 
 
 class ProbitLogProbability(Op):
-    """Log probability of objects' classes given their scores (eq 4), and its gradient (eqs 7, 8).
-
-    Inputs are scores (N, C) and class codes (N,), outputs log P(t | f) (N,) and its gradient
-    E[y] - f (N, C) in the scores. The log probability is minus infinity and the gradient zero for
-    invalid class codes, and for scores that are not finite or above 1e150 in size. O(N C^1.5).
-    """
+    """`log_probability_and_gradient` (N,) and (N, C) of scores (N, C) and class codes (N,)."""
 
     __props__ = ()
     gufunc_signature = "(n,c),(n)->(n),(n,c)"
@@ -57,15 +48,9 @@ class ProbitLogProbability(Op):
         return [[True, True], [False, False]]
 
     @override
-    def pullback(
-        self,
-        inputs: Sequence[Variable],
-        outputs: Sequence[Variable],
-        cotangents: Sequence[Variable],
-    ) -> list[Variable]:
-        of_value: Any = cotangents[0]
-        of_gradient: Any = cotangents[1]
-        terms: list[Any] = []
+    def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
+        of_value, of_gradient = cotangents
+        terms = []
         if not isinstance(of_value.type, DisconnectedType):
             terms.append(of_value[:, None] * outputs[1])
         if not isinstance(of_gradient.type, DisconnectedType):
@@ -73,14 +58,25 @@ class ProbitLogProbability(Op):
         return [sum(terms[1:], terms[0]), DisconnectedType()()]
 
 
-class ProbitHessian(ArrayOperation):
-    """Second derivatives (N, C, C) of log P(t | f) in the scores, Cov[y] - I; codes are floats."""
+class ProbitHessian(Op):
+    """Second derivatives (N, C, C) of log P(t | f) in the scores, Cov[y] - I."""
 
+    __props__ = ()
     gufunc_signature = "(n,c),(n)->(n,c,c)"
 
     @override
-    def evaluate(self, f: np.ndarray, t: np.ndarray) -> np.ndarray:
-        return hessian(f, t)
+    def make_node(self, f: Any, t: Any) -> Apply:  # type: ignore[override]
+        n_objects, n_classes = f.type.shape
+        shape = (n_objects, n_classes, n_classes)
+        return Apply(self, [f, t], [pt.tensor(dtype="float64", shape=shape)])
+
+    @override
+    def perform(self, node: Apply, inputs: Sequence[Any], output_storage: Any) -> None:
+        output_storage[0][0] = hessian(*inputs)
+
+    def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> list[Any]:
+        """Shape of the derivatives from that of the scores."""
+        return [(*shapes[0], shapes[0][1])]
 
 
 _log_probability_and_gradient: Any = ProbitLogProbability()
@@ -88,10 +84,7 @@ probit_hessian: Any = ProbitHessian()
 
 
 def probit_log_probability(f: TensorLike, t: TensorLike) -> TensorVariable:
-    """Log probability (...) of classes (...), 0..C-1, given scores (..., C), eq (4).
-
-    Classes are broadcast against scores. Values and costs as in `ProbitLogProbability`.
-    """
+    """Log probability (...) of classes (...), 0..C-1, given scores (..., C), which broadcast."""
     scores: Any = pt.as_tensor(f)
     codes: Any = pt.as_tensor(t)
     if codes.type.dtype.startswith("float"):

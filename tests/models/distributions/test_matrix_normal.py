@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from family import assert_mean
-from kernelzoo.models.distributions.matrix_normal import MatrixNormal, RegressionMatrix
+from kernelzoo.models.distributions.normal import MatrixNormal, RegressionMatrix
 
 MODE = "FAST_COMPILE"
 RNG = np.random.default_rng(0)

@@ -6,7 +6,7 @@ import pytest
 from scipy import stats
 
 from kernelzoo.inference.engine.evaluation import python_mode
-from kernelzoo.models.distributions.multivariate_normal import MultivariateNormal
+from kernelzoo.models.distributions.normal import MultivariateNormal
 
 MODE = python_mode()
 rng = np.random.default_rng(0)

@@ -65,9 +65,9 @@ def test_vectors_and_matrices_are_multiplied_with_each_matrix_of_a_stack():
 
 
 def test_shapes_that_do_not_fit_are_refused():
-    with pytest.raises(ValueError, match=r"\(n,k\),\(k,m\)->\(n,m\). Got \(4, 3\), \(5, 3\)"):
+    with pytest.raises(ValueError, match=r"\(4, 3\), \(5, 3\)"):
         matrix_product(A, B.T)
     a, b = pt.dmatrix(), pt.dmatrix()
     product = pytensor.function([a, b], matrix_product(a, b), mode=PYTHON)
-    with pytest.raises(ValueError, match=r"Got \(4, 3\), \(5, 3\)"):
+    with pytest.raises(ValueError, match=r"\(4,3\) and \(5,3\) not aligned"):
         product(A, B.T)

@@ -1,4 +1,4 @@
-"""Matrix normal distributions, parametrised by Cholesky factors of the covariances.
+"""Normal distributions of matrices and vectors, with densities that PyMC's lack or compile slowly.
 
 ``pm.MatrixNormal`` forms an (n, n) product and solves with it, O(n^3), for a density that needs
 O(m^2 n + m n^2). It supports neither batches nor a factor of the columns' precision.
@@ -7,15 +7,23 @@ O(m^2 n + m n^2). It supports neither batches nor a factor of the columns' preci
 from typing import Any, override
 
 import numpy as np
+import pymc as pm
 import pytensor.tensor as pt
 from pymc.distributions.distribution import Continuous
 from pytensor.tensor import TensorLike, TensorVariable
+from pytensor.tensor.random.basic import MvNormalRV
 
 from ...validation import argument_error
-from ..operations.arrays import impossible_if_nan, log_det, matrix_product, solve_lower
+from ..operations.arrays import (
+    cholesky_or_nan,
+    impossible_if_nan,
+    log_det,
+    matrix_product,
+    solve_lower,
+)
 from .drawn import DrawnRV
 
-__all__ = ["MatrixNormal", "RegressionMatrix"]
+__all__ = ["MatrixNormal", "MultivariateNormal", "RegressionMatrix"]
 
 _LOG_2PI = np.log(2.0 * np.pi)
 
@@ -132,10 +140,8 @@ class RegressionMatrix(_ByFactors):
 
     Parameters
     ----------
-    mu : tensor_like of float (..., m, n)
-        Mean M.
-    row_factor : tensor_like of float (..., m, m)
-        Lower Cholesky factor R of the rows' covariance.
+    mu, row_factor
+        As in `MatrixNormal`.
     column_factor : tensor_like of float (..., n, n)
         Lower Cholesky factor C of the columns' precision.
 
@@ -162,3 +168,21 @@ class RegressionMatrix(_ByFactors):
         return _log_density(
             matrix_product(half, column_factor), row_factor, -log_det(column_factor)
         )
+
+
+class _MultivariateNormalRV(MvNormalRV):
+    """NumPy's random variable under a new type, which dispatches to another density."""
+
+
+class MultivariateNormal(pm.MvNormal):
+    """Multivariate normal distribution; -inf if the covariance is not positive definite. O(N^3)."""
+
+    rv_op = _MultivariateNormalRV(method="cholesky")
+
+    @override
+    def logp(value: TensorVariable, mu: TensorVariable, cov: TensorVariable) -> TensorVariable:
+        factor = cholesky_or_nan(cov)
+        whitened = solve_lower(factor, (value - mu)[..., None])
+        length = cov.shape[-1] * _LOG_2PI
+        log_density = -0.5 * ((whitened**2).sum((-2, -1)) + log_det(factor) + length)
+        return impossible_if_nan(log_density)
