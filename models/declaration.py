@@ -30,7 +30,7 @@ from ..validation import (
 from .combinations.sums import Combination, WeightedSum
 from .kernels.dask_stack import read_kernels
 from .kernels.labels import aligned, ids_along
-from .kernels.source import DIMS, IN_MEMORY, KernelSource
+from .kernels.source import DIMS, IN_MEMORY, KernelSource, ParametricStack
 from .kernels.warnings import warn_of_near_identity, warn_of_negligible
 from .learned_scale import LearnedScale
 
@@ -321,10 +321,11 @@ class CompositeDeclaration(Declaration):
             self.combination.check(each)
         self._learns_scale = isinstance(rate, LearnedScale)
         start = rate.median if isinstance(rate, LearnedScale) else rate
-        # Of a Dask array, that would take a pass.
-        if self.kernel_source.in_memory:
+        # Of a Dask array, warnings would take a pass. The widths that are learned will change.
+        if (source := self.kernel_source).in_memory:
             warn_of_negligible(stack, owner, (start / shape) ** 0.5)
-            warn_of_near_identity(getattr(self.kernel_source, "fixed", stack), owner)
+            fixed = source.fixed if isinstance(source, ParametricStack) else stack
+            warn_of_near_identity(fixed, owner)
         self.add_coords({dim: stack[dim].values for dim in DIMS})
         return stack
 
