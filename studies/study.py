@@ -178,8 +178,8 @@ def described(name: str, tasks: Iterable[Task], **fields: Any) -> Study:
     )
     apart = ("like", "irreproducible", "claims")
     fields |= {key: value for key, value in told.items() if key not in apart}
-    known = {"published": printed(name), "irreproducible": reasons, "claims": claims}
-    return Study(name, tasks=tuple(tasks), **known, **fields)
+    fields |= {"published": printed(name), "irreproducible": reasons, "claims": claims}
+    return Study(name, tasks=tuple(tasks), **fields)
 
 
 def run_study(
@@ -348,7 +348,7 @@ class Report:
         lines = self.table[self.table["failed"] == 0].to_dict("records")
         # Rows of a column share their splits.
         values = {(line["row"], line["column"]): line["values"] for line in lines}
-        rows = []
+        rows: list[tuple[str, ...]] = []
         for claim in self.study.claims:
             for (first, second), column in product(claim.pairs, self.table["column"].unique()):
                 pair = values.get((first, column), []), values.get((second, column), [])
