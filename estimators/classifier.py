@@ -100,7 +100,8 @@ class KernelProbitClassifier(ClassifierMixin, KernelPredictor):
 
     def predict(self, X: Any) -> np.ndarray:
         """Most probable class of each object, ndarray (obs,)."""
-        return self.classes_[self.predict_proba(X).argmax(axis=1)]
+        codes = self.predict_proba(X).argmax(axis=1)  # raises unless fitted
+        return self.classes_[codes]
 
     @override
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
