@@ -15,50 +15,31 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from . import datasets
-from .inference import (
-    ADVI,
-    EM,
-    MAP,
-    NUTS,
-    SMC,
-    VB,
-    ApproximationWarning,
-    Exact,
-    Gibbs,
-    Laplace,
-    Pathfinder,
-    calibrate,
-    combine_classifiers,
-    compare_engines,
-    completion,
-    engines,
-    extend,
-    fit,
-    inclusion,
-    log_evidence,
-    pareto_k,
-    plots,
-    predict,
-    recommend,
-    scores,
-    select,
-)
+from .inference import completion, plots, scores
+from .inference.diagnostics.calibrate import calibrate
+from .inference.diagnostics.compare import compare_engines
+from .inference.diagnostics.scores import inclusion
+from .inference.engine.convergence import ApproximationWarning, pareto_k
+from .inference.engine.fit import fit
+from .inference.engine.groups import extend
+from .inference.engine.paper import log_evidence
+from .inference.engine.paper_engines import EM, MAP, VB, Exact, Gibbs
+from .inference.engine.predict import predict
+from .inference.engine.recommend import engines, recommend
+from .inference.generic import ADVI, NUTS, SMC, Laplace, Pathfinder
+from .inference.left_out import select
+from .inference.multinomial_probit.classifier_combination import combine_classifiers
 from .models import MODELS as MODELS
-from .models import (
-    CompositeKernelClassification,
-    CompositeKernelRegression,
-    DiagonalWishartCompletion,
-    LearnedScale,
-    MultinomialProbit,
-    MutualKernelCompletion,
-    WishartCompletion,
-    WishartKernelMixture,
-    combinations,
-    composite_function,
-    distributions,
-    kernels,
-)
+from .models import combinations, distributions, kernels
+from .models.composite_function import composite_function
+from .models.composite_kernel import CompositeKernelClassification, CompositeKernelRegression
+from .models.diagonal_wishart_completion import DiagonalWishartCompletion
 from .models.kernels import gaussian, linear, polynomial
+from .models.learned_scale import LearnedScale
+from .models.multinomial_probit import MultinomialProbit
+from .models.mutual_kernel_completion import MutualKernelCompletion
+from .models.wishart_completion import WishartCompletion
+from .models.wishart_kernel_mixture import WishartKernelMixture
 
 if TYPE_CHECKING:
     from . import estimators

@@ -52,10 +52,7 @@ def list_engines(options: argparse.Namespace, console: Console) -> None:
 
 
 def fit_data(options: argparse.Namespace, console: Console) -> None:
-    """Fit a data set, score it on held-out objects, and write result and predictions.
-
-    The kernels are the data set's Gram matrices and three standard kernels of its features.
-    """
+    """Fit a data set, score it on held-out objects, and write result and predictions."""
     data_set = datasets.load(options.data)
     data = data_set.split(test_size=options.test_size, seed=options.seed)
     kernels = kernels_for(data_set)
@@ -116,11 +113,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; return its exit code.
-
-    The code is 0. Invalid input, and files that cannot be read or written, give a message and the
-    code 2, Ctrl-C a message and 130.
-    """
+    """Run a command; return 0, 2 for invalid input and files, or 130 after Ctrl-C."""
     options = parser().parse_args(arguments)
     try:
         console = Console(width=None if sys.stdout and sys.stdout.isatty() else WIDTH)

@@ -1,5 +1,7 @@
-"""Engines of PyMC and pymc-extras that work on any model: ADVI, Pathfinder and SMC."""
+"""Engines that work on any PyMC model: NUTS, ADVI, Pathfinder, Laplace and SMC."""
 
+import logging
+import warnings
 from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import zip_longest
@@ -8,24 +10,107 @@ from typing import Any, ClassVar, Literal, override
 
 import numpy as np
 import pymc as pm
+from numpy.typing import NDArray
 from pymc.sampling.parallel import _cpu_count
+from pymc.step_methods.hmc.base_hmc import BaseHMC
 from pytensor.graph.replace import clone_replace
+from scipy.linalg import cholesky
 from scipy.special import logsumexp
 from xarray import Dataset, DataTree
 
-from ..validation import Count, Positive
-from .engine.chains import check_main_guard, keywords_of, make_lean
-from .engine.convergence import convergence_of_noisy_ascent, convergence_of_particles
+from ..validation import Count, Fraction, Positive
+from .engine.chains import (
+    check_main_guard,
+    has_workers,
+    keywords_of,
+    make_lean,
+    run_chains,
+    sample_on_workers,
+)
+from .engine.convergence import convergence_of_noisy_ascent, convergence_of_particles, pareto_k
 from .engine.engine import Engine, Kind, Run, too_large, why_no_gradients, why_not_dask
 from .engine.evaluation import mode_worth
 from .engine.groups import log_density
-from .engine.independent import gaussian_result, lean_tree, lower_factor
+from .engine.independent import constrained_draws, lean_tree
+from .engine.mode import find_mode
 from .engine.result import trajectory, with_group
 
-__all__ = ["ADVI", "SMC", "Pathfinder"]
+__all__ = ["ADVI", "NUTS", "SMC", "Laplace", "Pathfinder"]
 
 # Usual number of likelihood evaluations of a particle of SMC: stages times moves.
 _MOVES = 100
+
+
+# Arguments that `pm.sample` passes on to NUTS if it is the only step; it sets the excluded ones.
+_OF_NUTS = keywords_of(pm.NUTS.__init__, BaseHMC.__init__) - {
+    *("vars", "blocked", "potential", "rng", "initial_point")
+}
+
+
+# Processor seconds by which a first run exceeds a second one on each model's smallest example
+# (`benchmarks cold`): from 8 for the composite kernels to 24 for WishartKernelMixture.
+COMPILING = "Compiling the gradient: 10 to 30 s for a new structure of model, about 1 s otherwise"
+
+
+@dataclass(frozen=True)
+class NUTS(Engine):
+    """No-U-turn sampler on the declaration.
+
+    Parameters
+    ----------
+    backend : {"pymc", "nutpie", "numpyro"}, default="pymc"
+        Implementation. numpyro runs on the device that JAX finds, a GPU before the processor.
+    target_accept : float, default=0.9
+        Target of the step-size adaptation, between 0 and 1.
+    max_treedepth : int, default=10
+        Largest number of doublings of a trajectory.
+
+    Examples
+    --------
+    >>> nuts = kz.fit(model, kz.NUTS(target_accept=0.95), chains=2, random_seed=1)
+    """
+
+    name: ClassVar[str] = "NUTS"
+    kind: ClassVar[Kind] = "mcmc"
+    largest: ClassVar[int | None] = 2_000
+    limits: ClassVar[str] = "compiles the gradient for 10 to 30 s first; chains may miss modes"
+    stores: ClassVar[bool] = True
+
+    backend: Literal["pymc", "nutpie", "numpyro"] = "pymc"
+    target_accept: Fraction = 0.9
+    max_treedepth: Count = 10
+
+    @override
+    def sampler_arguments(self) -> frozenset[str]:
+        known = keywords_of(pm.sample) | {"nuts"}
+        return known | _OF_NUTS if self.backend == "pymc" else known
+
+    @override
+    def why_no_time_limit(self) -> str | None:
+        if self.backend == "pymc":
+            return None
+        return f"{self.backend} calls nothing between draws: use backend='pymc'"
+
+    @override
+    def why_not(self, model: pm.Model) -> str | None:
+        if find_spec(self.backend) is None:
+            extra = "jax" if self.backend == "numpyro" else self.backend
+            return f"the package {self.backend} is not installed (pip install kernelzoo[{extra}])"
+        return why_no_gradients(model)
+
+    @override
+    def run(self, model: pm.Model, run: Run) -> DataTree:
+        own = self.backend == "pymc"
+        if own and has_workers(run):
+            return sample_on_workers(self, model, run)
+        depth = "max_tree_depth" if self.backend == "numpyro" else "max_treedepth"
+        options: dict[str, Any] = {"target_accept": self.target_accept, depth: self.max_treedepth}
+        if own and run.progressbar and "compile_kwargs" not in run.sampler_options:
+            logging.getLogger("pymc").info(COMPILING)
+        with warnings.catch_warnings():
+            # PyTensor then keeps two loops, because one would take too many arguments.
+            warnings.filterwarnings("ignore", "Loop fusion failed")
+            return run_chains(model, run, callbacks=own, nuts_sampler=self.backend, nuts=options)
 
 
 @dataclass(frozen=True)
@@ -193,6 +278,97 @@ def _prior_population(
                 if np.isfinite(prior) and not np.isnan(posterior):
                     kept.append(point)
     return {name: np.array([point[name] for point in kept[:draws]]) for name in drawn}
+
+
+@dataclass(frozen=True)
+class Laplace(Engine):
+    """Gaussian at the mode of the unconstrained density, with the curvature there.
+
+    Unlike `pymc_extras.fit_laplace` this keeps the Jacobians of the transforms: without them the
+    Gaussian does not approximate the posterior, and hierarchical models often have no mode.
+
+    Parameters
+    ----------
+    max_iterations : int, default=5000
+        Largest number of iterations of the search for the mode.
+
+    Notes
+    -----
+    The curvature is a central difference of the gradient: O(D) gradients and one Cholesky
+    factorisation, O(D^3).
+
+    Examples
+    --------
+    >>> result = kz.fit(regression, kz.Laplace(), random_seed=1)
+    """
+
+    name: ClassVar[str] = "Laplace"
+    kind: ClassVar[Kind] = "vb"
+    largest: ClassVar[int | None] = 2_000
+    limits: ClassVar[str] = "one Gaussian at one mode: ignores skewness and other modes"
+
+    max_iterations: Count = 5000
+
+    @override
+    def why_no_time_limit(self) -> str | None:
+        return "it has no result before the curvature is complete: lower max_iterations"
+
+    @override
+    def why_not(self, model: pm.Model) -> str | None:
+        return why_no_gradients(model) or too_large(model)
+
+    @override
+    def run(self, model: pm.Model, run: Run) -> DataTree:
+        mode = find_mode(model, run, "unconstrained", self.max_iterations)
+        root = lower_factor(mode.curvature(run), self.name)
+        covariance = np.linalg.solve(root.T, np.linalg.solve(root, np.eye(len(root))))
+        tree = gaussian_result(model, run, mode.x, lower_factor(covariance, self.name))
+        tree.attrs["converged"] = "yes" if mode.found else "no"
+        return tree
+
+
+def gaussian_result(model: pm.Model, run: Run, mean: NDArray, factor: NDArray) -> DataTree:
+    """Turn N(mean, factor factor') into a result, an approximation on the unconstrained space.
+
+    The factor is a lower triangle (D, D), or the standard deviations (D,).
+    """
+    diagonal = factor if factor.ndim == 1 else np.diagonal(factor)
+    noise = run.rng(1).standard_normal((run.draws, len(mean)))
+    points = mean + (noise * factor if factor.ndim == 1 else noise @ factor.T)
+    log_q = -0.5 * (noise**2 + np.log(2 * np.pi)).sum(1) - np.log(diagonal).sum()
+
+    draws_of, log_p = constrained_draws(model, points)
+    tree = lean_tree(model, run, draws_of, {"lp": log_p, "lq": log_q})
+    sd = factor if factor.ndim == 1 else np.sqrt((factor**2).sum(1))
+    parameters = Dataset(
+        {"mean": ("coordinate", mean), "sd": ("coordinate", sd)},
+        coords={"coordinate": unconstrained_labels(model)},
+    )
+    with_group(tree, "variational", parameters)
+    tree.attrs |= {"pareto_k": pareto_k(tree), "independent": 1, "lp_measure": "unconstrained"}
+    return tree
+
+
+def unconstrained_labels(model: pm.Model) -> list[str]:
+    """Names of the unconstrained coordinates, by value variable in declared order."""
+    labels: list[str] = []
+    point = model.initial_point()
+    for value in model.continuous_value_vars:
+        for index in np.ndindex(np.shape(point[value.name])):
+            labels.append(f"{value.name}[{', '.join(map(str, index))}]" if index else value.name)
+    return labels
+
+
+def lower_factor(covariance: NDArray, engine: str) -> NDArray:
+    """Lower Cholesky factor of an approximation's covariance; raise ValueError if there is none."""
+    try:
+        return cholesky(covariance, lower=True)
+    except np.linalg.LinAlgError:
+        smallest = float(np.linalg.eigvalsh(covariance)[0])
+        raise ValueError(
+            f"{engine} found a covariance that is not positive definite (smallest eigenvalue "
+            f"{smallest:.3g}): the point where it stopped is not a mode."
+        ) from None
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,8 @@
 """Objects left out of a model: their log scores, and the scale and weights chosen by them.
 
-The rate of the regressors' precisions (upsilon of `MultinomialProbit`, varsigma of the
-composite-kernel models) is the scale of their functions. VB's bound cannot choose it: on seven of
-seven data sets the bound falls as upsilon grows from 1 to 1,000, while the log loss of held-out
-objects improves up to tenfold. Weights that VB learns may likewise predict worse than equal ones.
-Predictions of objects that were left out choose both.
+VB's bound cannot choose the scale: on seven of seven data sets it falls as upsilon grows from 1 to
+1,000, while the log loss of held-out objects improves up to tenfold. Weights that VB learns may
+likewise predict worse than equal ones. Predictions of objects that were left out choose both.
 """
 
 import warnings
@@ -19,7 +17,7 @@ from arviz_stats.utils import ELPDDataLOOKFold
 from numpy.typing import NDArray
 from scipy.stats import norm
 from threadpoolctl import threadpool_limits
-from xarray import DataArray, Dataset, DataTree
+from xarray import DataArray, Dataset
 
 from ..models.combinations.sums import FixedWeights, WeightedSum
 from ..models.declaration import source_of
@@ -32,6 +30,7 @@ from .engine.paper import Paper, paper_with
 from .engine.predict import predict
 from .engine.progress import stopped_by_ctrl_c, track
 from .engine.provenance import check_model
+from .engine.result import draws_to_tree
 
 type Rows = NDArray[np.intp]
 
@@ -63,10 +62,7 @@ def kernels_of(model: Any) -> DataArray:
 def parts(
     model: Any, stack: DataArray, train: Rows, new: Rows, **settings: Any
 ) -> tuple[Any, DataArray]:
-    """Declare the model of the objects `train`; return it and the kernels of the `new` ones.
-
-    The stack has the model's kernels, or their composite kernel.
-    """
+    """Declare the model of the objects `train`; return it and the kernels of the `new` ones."""
     is_gram = np.array_equal(stack["obs"], stack["basis"])
     columns = train if is_gram else np.arange(stack.sizes["basis"])
     if "class" in model.coords:
@@ -137,8 +133,7 @@ def loo_kfold(
 ) -> ELPDDataLOOKFold:
     """Log scores of all objects by K-fold cross-validation, with any engine.
 
-    ``az.loo`` needs posteriors that hardly change when one object leaves. Those of kernel models
-    change, so that most of its Pareto k may be above 0.7. This function fits the model anew.
+    Unlike ``az.loo`` it does not need posteriors that hardly change when one object leaves.
 
     Parameters
     ----------
@@ -149,7 +144,7 @@ def loo_kfold(
     k : int, default=10
         Number of folds, stratified by class, with a fit each. Copies of an object are in one fold.
     random_seed : int, SeedSequence or Generator, default=0
-        Seed of the folds and of each fit. Models and engines with one seed have the same folds.
+        Seed of the folds, which are the same for all models and engines, and of each fit.
     progressbar : bool, default=True
         Show progress.
     **options
@@ -158,9 +153,8 @@ def loo_kfold(
     Returns
     -------
     ELPDDataLOOKFold
-        As ``az.loo_kfold`` returns it, for ``az.compare``: ``elpd`` is the sum of the log scores
-        and ``elpd_i`` (obs) has those of the objects. ``warning`` says that a fit did not converge.
-        The effective number of parameters ``p`` is NaN.
+        For ``az.compare``: ``elpd`` is the sum of the log scores and ``elpd_i`` (obs) has those of
+        the objects. ``warning`` says that a fit did not converge. ``p`` is NaN.
 
     Raises
     ------
@@ -212,8 +206,6 @@ def loo_kfold(
     )
 
 
-__all__ = ["SCALES", "Selection", "select", "why_no_selection"]
-
 #: Scales that `select` tries by default.
 SCALES = (0.1, 1.0, 10.0, 100.0, 1_000.0, 10_000.0)
 # Objects that take part. Scales are a factor of ten apart: 400 objects tell them apart.
@@ -257,9 +249,7 @@ def why_no_selection(model: Any) -> str | None:
     paper = paper_with("path", model)
     if paper is None or paper.vb is None:
         return f"not available for {type(model).__name__}"
-    if reason := paper.why_not(model) or paper.vb.unless(model):
-        return reason
-    if reason := why_not_left_out(model):
+    if reason := paper.why_not(model) or paper.vb.unless(model) or why_not_left_out(model):
         return reason
     weighted_sum = isinstance(model.combination, WeightedSum)
     return None if weighted_sum else "not available for products"
@@ -391,11 +381,7 @@ def _scored(
         part, kernels_new = parts(model, stack, *fold, **settings)
         for sample in paper.path(part, scales):
             draws, _ = sample(DRAWS, np.random.default_rng(seed))
-            variables = {
-                name: (("chain", "draw", *part.named_vars_to_dims.get(name, ())), values[None])
-                for name, values in draws.items()
-            }
-            result = DataTree.from_dict({"posterior": Dataset(variables)})
+            result = draws_to_tree(part, draws)
             predicted = paper.predict(
                 part, result, kernels_new, keep_draws=False, progressbar=False
             )

@@ -23,7 +23,7 @@ from ..engine.predict import (
     stack_of_new_objects,
     tracked_blocks,
 )
-from ..engine.streams import RunningMoments
+from ..engine.result import RunningMoments
 
 type CompositeKernelModel = CompositeKernelRegression | CompositeKernelClassification
 

@@ -26,8 +26,7 @@ from ..engine.provenance import (
     differing_data,
     differing_terms,
 )
-from ..engine.result import stamp
-from ..engine.streams import pooled
+from ..engine.result import pooled, stamp
 from .scores import held_out
 
 OWNER = "compare_engines"

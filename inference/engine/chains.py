@@ -1,40 +1,41 @@
-"""Chains by `pm.sample` in this process or on a Dask cluster, and NUTS."""
+"""Chains by `pm.sample`, in this process or on a Dask cluster."""
 
-import logging
-import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
-from importlib.util import find_spec
 from inspect import Parameter, signature
 from math import inf
 from multiprocessing.context import BaseContext
-from typing import Any, ClassVar, Literal, override
+from typing import Any
 
 import numpy as np
 import pymc as pm
 import xarray as xr
+from numpy.typing import NDArray
 from pymc.sampling.parallel import _cpu_count, _initialize_multiprocessing_context
-from pymc.step_methods.hmc.base_hmc import BaseHMC
 from pytensor.compile.mode import get_mode
-from xarray import DataTree
+from xarray import Dataset, DataTree
 
-from ...validation import Count, Fraction, argument_error
-from .convergence import is_monitored, judge_chains
-from .engine import Engine, Kind, Run, variables_drawn, why_no_gradients
-from .evaluation import compiling_with, mode_worth, python_mode
+from ...validation import argument_error
+from .convergence import judge_chains
+from .engine import Engine, Run, variables_drawn
+from .evaluation import compile_at_point, compiling_with, mode_worth, python_mode
 from .progress import Clock, end_of_time, interruptible, quiet_sampler, track
-from .result import draws_to_keep, with_group
-from .streams import MomentsOfChains, Store, each_draw, moments_of_draws
+from .result import (
+    RunningMoments,
+    Store,
+    draws_to_keep,
+    join_chains,
+    moments_dataset,
+    moments_of_draws,
+    with_group,
+)
 from .tasks import Record, active_client, outcomes_of
 
 
 def run_chains(model: pm.Model, run: Run, *, callbacks: bool = True, **options: Any) -> DataTree:
-    """Run `pm.sample`; keep the run's variables and the moments of streamed variables.
-
-    Samplers without callbacks keep the streamed variables' draws until their moments are known.
-    """
+    """Run `pm.sample`; keep the run's variables and the moments of streamed variables."""
     if clash := sorted(options.keys() & run.sampler_options.keys()):
         raise ValueError(f"The engine itself sets {', '.join(map(repr, clash))} of pm.sample.")
     user, number = dict(run.sampler_options), run.chains
@@ -63,13 +64,10 @@ def run_chains(model: pm.Model, run: Run, *, callbacks: bool = True, **options: 
         recorded = [_smallest(model)]
     if {*recorded} != {*variables_drawn(model)}:
         options["var_names"] = recorded
-        # PyMC's convergence checks need a recorded free variable.
-        if not {rv.name for rv in model.free_RVs} & set(recorded):
-            user.setdefault("compute_convergence_checks", False)
-    if is_monitored(run):
-        user["compute_convergence_checks"] = False
+    # `judge_chains` compares the chains by what the data identify.
+    user.setdefault("compute_convergence_checks", False)
     if callbacks:
-        at_once = _processes(run)
+        at_once = processes(run)
         if at_once > 1:
             check_main_guard(user.get("mp_ctx"))
         end = end_of_time(run.clock, number, in_turn=at_once == 1)
@@ -97,6 +95,51 @@ def run_chains(model: pm.Model, run: Run, *, callbacks: bool = True, **options: 
     return tree
 
 
+def each_draw(
+    model: pm.Model, names: Sequence[str], consume: Callable[[int, Mapping[str, NDArray]], None]
+) -> Callable[..., None]:
+    """Make a callback of `pm.sample` that passes draws of some variables on, but not of tuning.
+
+    PyMC calls it in the parent process for every draw of every chain. The consumer gets the chain
+    and arrays (1, ...) by name.
+    """
+    outputs = model.replace_rvs_by_values([model[name] for name in names])
+    inputs = [value.name for value in model.value_vars]
+    evaluate = compile_at_point(model, model.value_vars, outputs)
+
+    def after(trace: Any, draw: Any) -> None:
+        if not draw.tuning:
+            values = evaluate(*(draw.point[name] for name in inputs))
+            consume(draw.chain, {name: x[None] for name, x in zip(names, values, strict=True)})
+
+    return after
+
+
+class MomentsOfChains:
+    """Moments of variables, accumulated chain by chain."""
+
+    def __init__(self, names: Sequence[str]):
+        self.names = tuple(names)
+        self.chains: dict[int, dict[str, RunningMoments]] = {}
+
+    def update(self, chain: int, values: Mapping[str, NDArray]) -> None:
+        """Add draws (draw, ...) of one chain."""
+        running = self.chains.setdefault(chain, {name: RunningMoments() for name in self.names})
+        for name, moments in running.items():
+            moments.update(values[name])
+
+    def dataset(self, model: pm.Model) -> Dataset:
+        """Moments with a leading dimension "chain"."""
+        numbers = sorted(self.chains)
+        each = [
+            moments_dataset(model, {name: (x.mean, x.sd) for name, x in self.chains[chain].items()})
+            for chain in numbers
+        ]
+        counts = [self.chains[chain][self.names[0]].count for chain in numbers]
+        joined = xr.concat(each, "chain", data_vars="all", coords="minimal", compat="override")
+        return joined.assign_coords(chain=numbers, draws=("chain", counts))
+
+
 @cache
 def check_main_guard(mp_ctx: BaseContext | str | None = None) -> None:
     """Raise RuntimeError unless new processes, where they do not fork, can import the main program.
@@ -119,14 +162,9 @@ def check_main_guard(mp_ctx: BaseContext | str | None = None) -> None:
         )
 
 
-def _processes(run: Run) -> int:
+def processes(run: Run) -> int:
     """Chains that run at once: `cores`, or PyMC's default."""
     return min(run.cores or min(4, max(1, _cpu_count())), run.chains)
-
-
-def chains_in_turn(run: Run) -> int:
-    """Chains that one process runs, one after the other."""
-    return -(-run.chains // _processes(run))
 
 
 def _smallest(model: pm.Model) -> str:
@@ -154,10 +192,7 @@ def has_workers(run: Run) -> bool:
 
 
 def sample_on_workers(engine: Engine, model: pm.Model, run: Run) -> DataTree:
-    """Run an engine's chains on the workers of the active Dask client, and join them.
-
-    Ctrl-C keeps the chains that are finished.
-    """
+    """Join chains from the workers of the active Dask client; Ctrl-C keeps the finished ones."""
     for name in ("callback", "trace"):
         if name in run.sampler_options:
             rule = "left out while a Dask client is active: chains run on its workers"
@@ -195,25 +230,15 @@ def _sample_chain(engine: Engine, model: pm.Model, run: Run, seconds: float, num
 
 
 def _joined(trees: Mapping[int, DataTree]) -> DataTree:
-    """Join chains, cut to `draws_to_keep` and numbered from 0, and the moments of all of them."""
+    """Join chains, cut to `draws_to_keep`, and the moments of all of them, by their numbers."""
     draws = draws_to_keep([tree["posterior"].sizes["draw"] for tree in trees.values()])
     long = [tree for tree in trees.values() if tree["posterior"].sizes["draw"] >= draws]
     joined = DataTree()
-    for name in long[0].children:
-        parts = [tree[name].to_dataset() for tree in long]
+    for name in map(str, long[0].children):
+        of = trees.values() if name == "moments" else long
+        data = join_chains([tree[name].to_dataset() for tree in of])
         if name == "moments":
-            parts = [
-                tree[name].to_dataset().assign_coords(chain=[chain])
-                for chain, tree in trees.items()
-            ]
-            data = xr.concat(parts, "chain", data_vars="minimal")
-        elif "chain" not in parts[0].dims:
-            data = parts[0]
-        else:
-            if not name.startswith("warmup"):
-                parts = [part.isel(draw=slice(draws)) for part in parts]
-            data = xr.concat(parts, "chain", data_vars="minimal", combine_attrs="override")
-            data = data.assign_coords(chain=np.arange(data.sizes["chain"]))
+            data = data.assign_coords(chain=list(trees))
         with_group(joined, name, data)
     return joined
 
@@ -236,75 +261,3 @@ def keywords_of(*functions: Callable[..., Any]) -> frozenset[str]:
         for parameter in signature(function).parameters.values()
         if parameter.kind in named and parameter.name not in _TAKEN
     )
-
-
-# Arguments that `pm.sample` passes on to NUTS if it is the only step; it sets the excluded ones.
-_OF_NUTS = keywords_of(pm.NUTS.__init__, BaseHMC.__init__) - {
-    *("vars", "blocked", "potential", "rng", "initial_point")
-}
-
-
-# Processor seconds by which a first run exceeds a second one on each model's smallest example
-# (`benchmarks cold`): from 8 for the composite kernels to 24 for WishartKernelMixture.
-COMPILING = "Compiling the gradient: 10 to 30 s for a new structure of model, about 1 s otherwise"
-
-
-@dataclass(frozen=True)
-class NUTS(Engine):
-    """No-U-turn sampler on the declaration.
-
-    Parameters
-    ----------
-    backend : {"pymc", "nutpie", "numpyro"}, default="pymc"
-        Implementation. numpyro runs on the device that JAX finds, a GPU before the processor.
-    target_accept : float, default=0.9
-        Target of the step-size adaptation, between 0 and 1.
-    max_treedepth : int, default=10
-        Largest number of doublings of a trajectory.
-
-    Examples
-    --------
-    >>> nuts = kz.fit(model, kz.NUTS(target_accept=0.95), chains=2, random_seed=1)
-    """
-
-    name: ClassVar[str] = "NUTS"
-    kind: ClassVar[Kind] = "mcmc"
-    largest: ClassVar[int | None] = 2_000
-    limits: ClassVar[str] = "compiles the gradient for 10 to 30 s first; chains may miss modes"
-    stores: ClassVar[bool] = True
-
-    backend: Literal["pymc", "nutpie", "numpyro"] = "pymc"
-    target_accept: Fraction = 0.9
-    max_treedepth: Count = 10
-
-    @override
-    def sampler_arguments(self) -> frozenset[str]:
-        known = keywords_of(pm.sample) | {"nuts"}
-        return known | _OF_NUTS if self.backend == "pymc" else known
-
-    @override
-    def why_no_time_limit(self) -> str | None:
-        if self.backend == "pymc":
-            return None
-        return f"{self.backend} calls nothing between draws: use backend='pymc'"
-
-    @override
-    def why_not(self, model: pm.Model) -> str | None:
-        if find_spec(self.backend) is None:
-            extra = "jax" if self.backend == "numpyro" else self.backend
-            return f"the package {self.backend} is not installed (pip install kernelzoo[{extra}])"
-        return why_no_gradients(model)
-
-    @override
-    def run(self, model: pm.Model, run: Run) -> DataTree:
-        own = self.backend == "pymc"
-        if own and has_workers(run):
-            return sample_on_workers(self, model, run)
-        depth = "max_tree_depth" if self.backend == "numpyro" else "max_treedepth"
-        options: dict[str, Any] = {"target_accept": self.target_accept, depth: self.max_treedepth}
-        if own and run.progressbar and "compile_kwargs" not in run.sampler_options:
-            logging.getLogger("pymc").info(COMPILING)
-        with warnings.catch_warnings():
-            # PyTensor then keeps two loops, because one would take too many arguments.
-            warnings.filterwarnings("ignore", "Loop fusion failed")
-            return run_chains(model, run, callbacks=own, nuts_sampler=self.backend, nuts=options)

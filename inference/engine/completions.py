@@ -34,7 +34,7 @@ from ...validation import argument_error
 from .convergence import k_hat_of
 from .engine import Run
 from .progress import track
-from .result import with_group
+from .result import join_chains, with_group
 
 #: Why a result of several completions has no group of one model.
 POOLED = "the draws are pooled over completions of the kernels"
@@ -116,12 +116,8 @@ def _joined(groups: Sequence[Dataset]) -> Dataset:
     """Join a group of all completions, along the chains if it has any."""
     if "chain" not in groups[0].dims:
         return xr.concat(groups, COMPLETION, join="outer")
-    if "draw" in groups[0].dims:
-        shortest = min(group.sizes["draw"] for group in groups)
-        groups = [group.isel(draw=slice(shortest)) for group in groups]
     numbers = [m for m, group in enumerate(groups) for _ in range(group.sizes["chain"])]
-    joined = xr.concat([group.drop_vars("chain") for group in groups], "chain", join="override")
-    return joined.assign_coords({"chain": np.arange(len(numbers)), COMPLETION: ("chain", numbers)})
+    return join_chains(groups).assign_coords({COMPLETION: ("chain", numbers)})
 
 
 def rubin(posterior: Dataset) -> Dataset:
@@ -185,9 +181,7 @@ def predict_each_completion(
     for name in map(str, each[0].data_vars):
         values = together[name]
         if "chain" in each[0][name].dims:
-            parts = [one[name].drop_vars("chain", errors="ignore") for one in each]
-            joined = xr.concat(parts, "chain")
-            pooled[name] = joined.assign_coords({"chain": np.arange(joined.sizes["chain"])})
+            pooled[name] = join_chains([one[[name]] for one in each])[name]
         elif name in SPREADS:
             means = together[SPREADS[name]]
             variance = (values**2).mean(COMPLETION) + means.var(COMPLETION)

@@ -11,6 +11,7 @@ from contextvars import ContextVar
 import arviz as az
 import numpy as np
 import pymc as pm
+import xarray as xr
 from arviz_stats.base import array_stats
 from numpy.typing import NDArray
 from pymc.stats.convergence import (
@@ -20,14 +21,13 @@ from pymc.stats.convergence import (
     warn_divergences,
     warn_treedepth,
 )
-from xarray import DataTree
+from xarray import Dataset, DataTree
 
 from ...user_warnings import warn_user
 from .engine import Run
 from .paper import identified
 from .provenance import check_result
 from .result import Converged, constant_variable
-from .streams import rhat_of_moments
 
 RHAT_BOUND = 1.01
 # Largest fall of a bound by rounding, relative to it.
@@ -44,6 +44,8 @@ LARGEST_USABLE = 0.7
 LEAST_DRAWS = 25
 # Log ratios that differ by less, relative to the largest, are equal up to rounding: no tail.
 CONSTANT = 1e-9
+# Standard deviations below this part of the mean are rounding errors of a constant.
+SAME_DRAWS = 1e-12
 
 
 class ApproximationWarning(UserWarning):
@@ -170,6 +172,28 @@ def convergence_of_ascent(
     return "yes" if converged else "no"
 
 
+def rhat_of_moments(moments: Dataset) -> Dataset:
+    """R-hat of Gelman and Rubin (1992), from means and standard deviations by chain.
+
+    It does not see chains that drift together or that differ in their tails alone. NaN for
+    constants and where no chain has moments; infinite for chains that do not move and stand apart,
+    and where some chains have no moments.
+    """
+    draws = moments["draws"].min().item()
+    names = [name.removesuffix("_sd") for name in map(str, moments) if name.endswith("_sd")]
+    found = {}
+    for name in names:
+        means, variances = moments[f"{name}_mean"], moments[f"{name}_sd"] ** 2
+        within, between = variances.mean("chain", skipna=False), means.var("chain", ddof=1)
+        rounding = (SAME_DRAWS * abs(means).max("chain")) ** 2
+        ratio = (draws - 1) / draws + between / within.where(within > rounding)
+        lacks = variances.isnull()
+        apart = (within <= rounding) & (between > rounding)
+        apart |= lacks.any("chain") & ~lacks.all("chain")
+        found[name] = xr.where(apart, np.inf, np.sqrt(ratio))
+    return Dataset(found)
+
+
 def convergence_of_chains(
     tree: DataTree, model: pm.Model, draws: int, *, ess: bool = True
 ) -> Converged:
@@ -236,21 +260,11 @@ def convergence_of_noisy_ascent(elbo: np.ndarray) -> Converged:
     return "yes" if after.mean() - before.mean() <= 3 * noise <= NOISE else "no"
 
 
-# PyMC's own checks compute no R-hat of fewer draws.
-FEWEST_TO_MONITOR = 100
-
-
-def is_monitored(run: Run) -> bool:
-    """Whether R-hat is computed here, and not by PyMC."""
-    asked = "compute_convergence_checks" not in run.sampler_options
-    return asked and run.chains > 1 and run.draws >= FEWEST_TO_MONITOR
-
-
 def judge_chains(tree: DataTree, model: pm.Model, run: Run) -> None:
     """Record whether the chains converged, and log what is wrong with them, as PyMC does."""
     tree.attrs["converged"] = convergence_of_chains(tree, model, run.draws)
     tree.attrs["lp_measure"] = "unconstrained"
-    if is_monitored(run):
+    if "compute_convergence_checks" not in run.sampler_options:
         wrong = [*warn_divergences(tree), *warn_treedepth(tree)]
         if "note" in tree.attrs:
             wrong.append(SamplerWarning(WarningType.CONVERGENCE, tree.attrs["note"], "warn"))

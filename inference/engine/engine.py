@@ -5,8 +5,8 @@ their annotations; `run` takes model, draws, chains and seed.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields, is_dataclass
 from inspect import signature
 from pathlib import Path
@@ -18,7 +18,7 @@ import pymc as pm
 from xarray import DataTree
 
 from ...models.declaration import Declaration, source_of
-from ...validation import argument_error, check_arguments, check_name
+from ...validation import check_arguments, check_name
 from .progress import Clock, ProgressBar, track
 from .provenance import check_model
 
@@ -67,18 +67,16 @@ class Run:
             return list(self.moments)
         return list(getattr(model, "streamed", ()))
 
-    @contextmanager
     def track(
         self, total: int | None, description: str, *, usual: int | None = None
-    ) -> Iterator[ProgressBar]:
+    ) -> AbstractContextManager[ProgressBar]:
         """Progress bar whose `advance` raises `OutOfTime` when the time of the fit is over.
 
         That is a KeyboardInterrupt: a loop that survives Ctrl-C also survives `max_seconds`.
         `usual` is the usual number of steps of an iteration that may take `total`.
         """
         after = self.clock.loop(usual or min(total or USUAL, USUAL))
-        with track(total, description, visible=self.progressbar, after=after) as bar:
-            yield bar
+        return track(total, description, visible=self.progressbar, after=after)
 
 
 def variables_drawn(model: pm.Model) -> list[str]:
@@ -132,10 +130,6 @@ class Engine(ABC):
         """Why `max_seconds` of `fit` cannot end the engine; None when it can."""
         return None
 
-    def serves(self, model: pm.Model) -> int | None:
-        """Largest number of coordinates of such a model that the engine serves in practice."""
-        return self.largest
-
     @abstractmethod
     def why_not(self, model: pm.Model) -> str | None:
         """Why the engine does not apply to the model; None when it does."""
@@ -162,8 +156,6 @@ def as_engine(engine: str | Engine, owner: str = "fit") -> Engine:
     if isinstance(engine, Engine):
         return engine
     name = str(engine).lower()
-    if name in ("hmc", "mcmc"):
-        raise argument_error("engine", owner, "the name of an engine, here 'nuts'", repr(name))
     return Engine.registry[check_name(name, Engine.registry, "engine", owner)]()
 
 
@@ -219,10 +211,7 @@ def coordinates(model: pm.Model) -> int:
 
 
 def unknown_combination(model: Any, rules: Iterable[type], others: str = "") -> str | None:
-    """Why an algorithm that knows some rules of combination does not apply to the model's, or None.
-
-    `others` names, for the message, further rules that it takes.
-    """
+    """Why an algorithm that knows some rules, and `others`, does not apply to a model, or None."""
     rules, name = tuple(rules), type(model.combination).__name__
     if not isinstance(model.combination, rules):
         names = ", ".join(each.__name__ for each in rules)

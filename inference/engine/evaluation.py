@@ -92,10 +92,7 @@ _LOCK = Lock()
 
 @contextmanager
 def compiling_with(mode: Mode) -> Iterator[None]:
-    """Make a mode PyTensor's default while the context is open.
-
-    Blocks of several threads may overlap: the last one that is open counts.
-    """
+    """Make a mode PyTensor's default; of threads' overlapping blocks the last open one counts."""
     config: Any = pytensor.config
     with _LOCK:
         if not _OPEN:
@@ -140,10 +137,7 @@ def compile_at_point(
 def compile_over_draws(
     model: pm.Model, inputs: Sequence[Variable], outputs: Sequence[Variable]
 ) -> Callable[[Mapping[str, NDArray]], list[NDArray]]:
-    """Make a function of draws (draw, ...) of the inputs, by name, to draws of each output.
-
-    The inputs have the names of the model's variables; outputs depend on them and on its data.
-    """
+    """Make a function of draws (draw, ...) of the inputs, by name, to draws of each output."""
     if not _takes_stacks(model, inputs, outputs):
         each = compile_at_point(model, inputs, outputs)
 

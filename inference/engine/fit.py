@@ -34,11 +34,9 @@ from .completions import fit_each_completion
 from .convergence import is_unreliable, k_hat_of, warn_of_poor_approximation
 from .engine import Engine, Run, applicable, engines_for, variables_drawn
 from .evaluation import compiling_with, python_mode
-from .groups import log_likelihood as log_likelihood_of
-from .groups import why_no_log_likelihood
+from .groups import densities_of, why_no_log_likelihood
 from .progress import Clock, can_show, interruptible
-from .result import stamp, with_group
-from .streams import check_store
+from .result import check_store, stamp, with_group
 
 
 def fit(
@@ -73,8 +71,8 @@ def fit(
         As in ``pm.sample``; engines without chains ignore them. While a ``dask.distributed.Client``
         is active in this process, chains of Gibbs and of PyMC's NUTS run on its workers.
     random_seed : int, SeedSequence or Generator, optional
-        Seed; a Generator advances with each call. The integer used, by default a new one, is the
-        attribute ``random_seed`` of the result and repeats it.
+        Seed. The integer used, by default a new one, is the attribute ``random_seed`` of the result
+        and repeats it.
     progressbar : bool, default=True
         Show progress, in a terminal or notebook.
     var_names : sequence of str, optional
@@ -84,21 +82,18 @@ def fit(
         Variables whose means and standard deviations are accumulated draw by draw, NaN where they
         are known to be infinite. Default: the model's list; a shorter one saves time.
     store : path, optional
-        New folder, for PyMC's NUTS, Gibbs and Exact on this machine. Kept draws are written as they
-        are made to files ``NAME.npy`` (chain, draw, ...), from which the posterior reads them.
-        After an error or a kill, ``counts.npy`` says how many draws of each chain they hold.
+        New folder, for PyMC's NUTS, Gibbs and Exact on this machine, to which kept draws are
+        written as they are made, as ``NAME.npy`` (chain, draw, ...). After an error or a kill,
+        ``counts.npy`` says how many draws of each chain they hold.
     log_likelihood : bool, default=True
-        Add the group ``log_likelihood``, which ``az.loo`` needs, when the draws of all free
-        variables are kept in memory and observations are independent given the variables.
-        ``kz.extend(model, result, "log_likelihood")`` says why it is missing.
+        Add the group ``log_likelihood`` for ``az.loo``, if draws of all free variables are kept in
+        memory. ``kz.extend(model, result, "log_likelihood")`` says why it is missing.
     max_seconds : float, optional
         End the engine after this time, and keep its draws or its last iteration, with ``converged``
         "no" and the attributes ``ended_by`` and ``note``. Compilation counts but is not
-        interrupted; log densities are computed afterwards. Chains that one process runs in turn
-        share the time. Not for SMC, Pathfinder, Laplace and NUTS by nutpie or numpyro.
+        interrupted. Not for SMC, Pathfinder, Laplace and NUTS by nutpie or numpyro.
     blas_threads : int or None, default=1
-        Threads of BLAS while the engine runs in this process; None leaves them unchanged. For
-        matrices of up to about a thousand rows, threads cost more than they save.
+        Threads of BLAS while the engine runs in this process; None leaves them unchanged.
     **sampler_options
         Further arguments of ``pm.sample`` (``initvals``, ``callback``, ``compile_kwargs``, ...) or
         ``pm.sample_smc``, for the engines of kind "mcmc"; unknown arguments raise ValueError.
@@ -110,13 +105,12 @@ def fit(
         ``log_likelihood``; deterministic engines add ``variational`` or ``point``, and
         ``trajectory`` with the objective by iteration. The attributes name the engine, its kind and
         settings, the seed, seconds, convergence ("yes", "no", "unknown") and versions. Interrupted
-        chains are kept as ``pm.sample`` keeps them: as many chains, cut to the shortest of them, as
-        give the most draws. ``moments`` use all draws of all chains.
+        chains are kept as ``pm.sample`` keeps them; ``moments`` use all draws of all chains.
 
-        A model of completed kernels (``complete_kernels``) is fitted on each of their draws, with
-        `draws`, `tune` and `chains` each, and the draws are pooled: the coordinate ``completion``
-        (chain) of the posterior tells them apart, the group ``completions`` has the means and
-        variances within and between them (Rubin's rules), and ``log_likelihood`` is left out.
+        A model of completed kernels (``complete_kernels``) is fitted on each of their draws, and
+        the draws are pooled: the coordinate ``completion`` (chain) of the posterior tells them
+        apart, and the group ``completions`` has the means and variances within and between them
+        (Rubin's rules).
 
     Raises
     ------
@@ -124,8 +118,8 @@ def fit(
         When the engine does not apply to the model (the message names those that do), when an
         argument is out of range, and when `max_seconds` ended the engine before it had a result.
     RuntimeError
-        When a chain failed on a Dask cluster, and when processes that do not fork cannot import the
-        main program again: what it does belongs under ``if __name__ == "__main__":``.
+        When a chain failed on a Dask cluster, and when new processes cannot import the main program
+        again: what it does belongs under ``if __name__ == "__main__":``.
     KeyboardInterrupt
         When Ctrl-C ended the engine before it had a result. Later, Ctrl-C gives the result so far,
         with ``converged`` "no" and ``ended_by`` "interrupt".
@@ -228,8 +222,8 @@ def _fit_one(model: pm.Model, run: Run, engine: Engine, blas_threads: int | None
     if wanted and "log_likelihood" not in tree.children:
         # Ctrl-C in its evaluation keeps the fit.
         with suppress(KeyboardInterrupt), numpy_warnings():
-            found = log_likelihood_of(model, tree["posterior"].to_dataset())
-            with_group(tree, "log_likelihood", found)
+            posterior = tree["posterior"].to_dataset()
+            with_group(tree, "log_likelihood", densities_of(model, posterior, model.observed_RVs))
     return stamp(
         tree,
         model,
@@ -243,10 +237,8 @@ def _fit_one(model: pm.Model, run: Run, engine: Engine, blas_threads: int | None
 
 def _mark_as_ended(tree: DataTree, engine: Engine, clock: Clock) -> None:
     """Record in a result that its engine was ended, and warn."""
-    by_time = f"ended by max_seconds={clock.seconds:g}"
-    note = (
-        f"{engine.name} was {by_time if clock.ended else 'interrupted'}: the result is incomplete."
-    )
+    how = f"ended by max_seconds={clock.seconds:g}" if clock.ended else "interrupted"
+    note = f"{engine.name} was {how}: the result is incomplete."
     warn_user(note)
     note = f"{note} {tree.attrs.get('note', '')}".rstrip()
     by = "max_seconds" if clock.ended else "interrupt"

@@ -4,12 +4,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
-import arviz as az
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import xarray as xr
-from pymc.backends.arviz import coords_and_dims_for_inferencedata
 from pymc.logprob.basic import conditional_logp
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import graph_replace
@@ -17,12 +15,12 @@ from pytensor.graph.traversal import walk
 from xarray import Dataset, DataTree
 
 from ...user_warnings import numpy_warnings
-from ...validation import Count, Seed, argument_error, check_arguments, check_names, integer_seed
+from ...validation import Seed, argument_error, check_arguments, check_names, integer_seed
 from .completions import COMPLETION, POOLED
 from .engine import Kind
 from .evaluation import compile_over_draws, compiling_with, python_mode
 from .provenance import check_fitted
-from .result import with_group
+from .result import labelled, with_group
 
 type Draws = Mapping[str, np.ndarray]
 type _Terms = tuple[list[Variable], dict[Variable, Any]]
@@ -71,16 +69,6 @@ def compile_log_likelihood(model: pm.Model) -> Callable[[Draws, Draws], np.ndarr
     return likelihood
 
 
-def log_likelihood(model: pm.Model, posterior: xr.Dataset) -> xr.Dataset:
-    """Log likelihood of every observation: `pm.compute_log_likelihood`, over many draws at once."""
-    return _densities_of(model, posterior, model.observed_RVs)
-
-
-def log_prior(model: pm.Model, posterior: xr.Dataset) -> xr.Dataset:
-    """Log density of every free variable given its parents: `pm.compute_log_prior`."""
-    return _densities_of(model, posterior, model.free_RVs)
-
-
 def by_observation(model: pm.Model) -> bool:
     """Whether every observed variable has one log likelihood per observation."""
     supports = [(rv, rv.owner.op.ndim_supp) for rv in model.observed_RVs]
@@ -106,10 +94,10 @@ def lacks(names: Iterable[str], kept: Collection[str]) -> str | None:
     return f"it needs draws of {', '.join(missing)}, which fit(..., var_names=[...]) keeps"
 
 
-def _densities_of(
+def densities_of(
     model: pm.Model, posterior: xr.Dataset, variables: Sequence[Variable]
 ) -> xr.Dataset:
-    """Log densities (chain, draw, ...) of variables, given their parents, at draws."""
+    """Log densities (chain, draw, ...) of variables given their parents, for `extend`."""
     values, terms = _terms(model)
     asked = {str(rv.name): terms[rv] for rv in variables}
     evaluate = compile_over_draws(model, values, list(asked.values()))
@@ -124,15 +112,9 @@ def _densities_of(
 def density_dataset(model: pm.Model, values: Draws, posterior: xr.Dataset) -> xr.Dataset:
     """Dataset of log densities (chain * draw, ...), with the posterior's coordinates."""
     shape = posterior.sizes["chain"], posterior.sizes["draw"]
-    coords, dims = coords_and_dims_for_inferencedata(model)
-    labels = {name: names for name, names in coords.items() if names is not None}
-    return az.dict_to_dataset(
-        {name: array.reshape(*shape, *array.shape[1:]) for name, array in values.items()},
-        coords={**labels, "chain": posterior["chain"], "draw": posterior["draw"]},
-        dims=dims,
-        # A variable with vectors or matrices as values has one density for each.
-        skip_event_dims=True,
-    ).drop_attrs()
+    arrays = {name: array.reshape(*shape, *array.shape[1:]) for name, array in values.items()}
+    found = labelled(model, arrays, ["chain", "draw"])
+    return found.assign_coords(chain=posterior["chain"], draw=posterior["draw"])
 
 
 #: Variables and results of `_terms`, which takes longer than an evaluation.
@@ -156,9 +138,7 @@ def _terms(model: pm.Model) -> _Terms:
     return terms
 
 
-type Group = Literal[
-    "prior", "prior_predictive", "posterior_predictive", "log_likelihood", "log_prior"
-]
+type Group = Literal["posterior_predictive", "log_likelihood", "log_prior"]
 GROUPS: tuple[Group, ...] = Group.__value__.__args__
 #: Groups that follow from the draws and the model without chance.
 DETERMINED = frozenset({"log_likelihood", "log_prior"})
@@ -169,7 +149,6 @@ def extend(
     result: DataTree,
     groups: Group | Sequence[Group] | None = None,
     *,
-    draws: Count = 500,
     random_seed: Seed = None,
     progressbar: bool = True,
 ) -> DataTree:
@@ -182,15 +161,13 @@ def extend(
     result : DataTree
         Result of `fit` on it, by any engine. It is not changed.
     groups : str or sequence of str, optional
-        ``prior`` and ``prior_predictive``: draws of the variables that the posterior has, and of
-        the observed variables, without data. ``posterior_predictive``: new observations of the
-        training objects, one for each draw. ``log_likelihood``: log p of each observation at each
-        draw. ``log_prior``: log density of each free variable given its parents at each draw,
-        without Jacobians. Default: all that can be made and that the result lacks.
-    draws : int, default=500
-        Draws of the prior. The other groups have one entry for each draw of the posterior.
+        ``posterior_predictive``: new observations of the training objects, one for each draw.
+        ``log_likelihood``: log p of each observation at each draw. ``log_prior``: log density of
+        each free variable given its parents at each draw, without Jacobians. Default: all that can
+        be made and that the result lacks. Draws of the prior are ``pm.sample_prior_predictive``'s.
     random_seed : int, SeedSequence or Generator, optional
-        Seed, as in `fit`; the integer used is the attribute ``random_seed`` of each random group.
+        Seed of ``posterior_predictive``, as in `fit`; the integer used is the group's attribute
+        ``random_seed``.
     progressbar : bool, default=True
         Show the progress of the posterior predictive draws.
 
@@ -209,17 +186,11 @@ def extend(
 
     Notes
     -----
-    ArviZ takes draws of an approximation (VB, ADVI, Pathfinder, Laplace) for draws of the
-    posterior: ``az.loo`` then has an error that its Pareto k does not show. As long as the
-    attribute ``pareto_k`` of the result is below 0.7, ``az.loo_approximate_posterior`` corrects it
-    (Magnusson et al. 2019, Bayesian leave-one-out cross-validation for large data).
-
-    >>> stats = vb["sample_stats"]
-    >>> az.loo_approximate_posterior(vb, log_p=stats["lp"], log_q=stats["lq"])
+    ArviZ takes draws of an approximation for draws of the posterior; see docs/howto/compare.md.
 
     Examples
     --------
-    >>> gibbs = kz.extend(model, gibbs, ["prior", "posterior_predictive", "log_prior"])
+    >>> gibbs = kz.extend(model, gibbs, ["posterior_predictive", "log_prior"])
     >>> az.plot_ppc_pava(gibbs, data_type="categorical")
     >>> az.psense_summary(gibbs)
     """
@@ -245,13 +216,13 @@ def extend(
     posterior = result["posterior"].to_dataset() if "posterior" in present else Dataset()
     made: dict[str, Dataset] = {}
     with compiling_with(python_mode()), numpy_warnings():
-        if of_prior := {"prior", "prior_predictive"}.intersection(wanted):
-            made |= _prior(model, posterior, of_prior, draws, seed)
         if "posterior_predictive" in wanted:
-            made |= _posterior_predictive(model, posterior, seed, progressbar)
-        for group, density in (("log_likelihood", log_likelihood), ("log_prior", log_prior)):
-            if group in wanted:
-                made[group] = density(model, posterior)
+            drawn = _posterior_predictive(model, posterior, seed, progressbar)
+            made["posterior_predictive"] = drawn.assign_attrs(random_seed=seed)
+        if "log_likelihood" in wanted:
+            made["log_likelihood"] = densities_of(model, posterior, model.observed_RVs)
+        if "log_prior" in wanted:
+            made["log_prior"] = densities_of(model, posterior, model.free_RVs)
     # A copy of the tree, which shares its arrays with the caller's.
     tree = result.copy()
     for name, dataset in made.items():
@@ -261,10 +232,8 @@ def extend(
 
 def _why_not(group: Group, model: pm.Model, result: DataTree) -> str | None:
     """Why a group cannot be made; None if it can."""
-    if group.endswith("predictive") and not model.observed_RVs:
+    if group == "posterior_predictive" and not model.observed_RVs:
         return "the model has no observed variable"
-    if group.startswith("prior"):
-        return None
     if "posterior" not in result.children:
         return "the result has no posterior"
     if COMPLETION in result["posterior"].coords:
@@ -289,22 +258,9 @@ def _parents(model: pm.Model) -> set[str]:
     return {str(variable.name) for variable in walk(model.observed_RVs, inputs) if variable in free}
 
 
-def _prior(
-    model: pm.Model, posterior: Dataset, groups: Collection[str], draws: int, seed: int
-) -> dict[str, Dataset]:
-    """Draws of the prior of the variables that the result has, and of observations."""
-    variables = [*model.free_RVs, *model.deterministics] if "prior" in groups else []
-    names = [v.name for v in variables if v.name in posterior]
-    if "prior_predictive" in groups:
-        names += [rv.name for rv in model.observed_RVs]
-    rng = np.random.default_rng([seed, 0])
-    tree = pm.sample_prior_predictive(draws, model=model, var_names=names, random_seed=rng)
-    return {group: tree[group].to_dataset().assign_attrs(random_seed=seed) for group in groups}
-
-
 def _posterior_predictive(
     model: pm.Model, posterior: Dataset, seed: int, progressbar: bool
-) -> dict[str, Dataset]:
+) -> Dataset:
     """Draws of the observed variables, one for each draw of the posterior."""
     drawn = [str(rv.name) for rv in model.free_RVs if rv.name in posterior]
     # PyMC warns of variables whose parents have no draws unless they are named as frozen.
@@ -316,5 +272,4 @@ def _posterior_predictive(
         random_seed=np.random.default_rng([seed, 1]),
         progressbar=progressbar,
     )
-    group = "posterior_predictive"
-    return {group: tree[group].to_dataset().assign_attrs(random_seed=seed)}
+    return tree["posterior_predictive"].to_dataset()

@@ -1,4 +1,4 @@
-"""Results of independent draws, those of Gaussian approximations among them."""
+"""Results of independent draws."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -8,15 +8,12 @@ import pymc as pm
 from numpy.typing import NDArray
 from pymc.pytensorf import join_nonshared_inputs
 from pymc.util import is_transformed_name
-from scipy.linalg import cholesky
-from xarray import Dataset, DataTree
+from xarray import DataTree
 
-from .convergence import pareto_k
 from .engine import Run, coordinates
 from .evaluation import compile_deterministics, python_mode
 from .groups import compile_densities, density_dataset
-from .result import Moments, draws_to_tree, with_group
-from .streams import RunningMoments, Store, moments_dataset
+from .result import Moments, RunningMoments, Store, draws_to_tree, moments_dataset, with_group
 
 # Bytes of the draws that are held at once.
 BLOCK = 1 << 27
@@ -97,10 +94,7 @@ def independent_draws(
 def _parts(
     model: pm.Model, run: Run, sample: Callable[[int, np.random.Generator], Any], *, exact: bool
 ) -> Iterator[tuple[dict[str, NDArray], Any]]:
-    """Draws of every free variable, part by part, and log q of those that are not `exact`.
-
-    Raises ValueError unless `sample` gives as many draws as asked for, without NaN.
-    """
+    """Give checked draws of every free variable in parts, and log q of those not `exact`."""
     # The second stream: the algorithm may have used the seed's first one.
     rng = run.rng(1)
     free = [str(rv.name) for rv in model.free_RVs]
@@ -142,21 +136,8 @@ def lean_tree(
     return with_group(tree, "moments", moments_dataset(model, moments)) if moments else tree
 
 
-def unconstrained_labels(model: pm.Model) -> list[str]:
-    """Names of the unconstrained coordinates, by value variable in declared order."""
-    labels: list[str] = []
-    point = model.initial_point()
-    for value in model.continuous_value_vars:
-        for index in np.ndindex(np.shape(point[value.name])):
-            labels.append(f"{value.name}[{', '.join(map(str, index))}]" if index else value.name)
-    return labels
-
-
 def constrained_draws(model: pm.Model, points: NDArray) -> tuple[dict[str, NDArray], NDArray]:
-    """Free variables, deterministics and log density, Jacobians included, at points (draw, D).
-
-    The points are unconstrained, in the order of `unconstrained_labels`.
-    """
+    """Free variables, deterministics and log density at unconstrained points (draw, D)."""
     outputs = [v for v in model.unobserved_value_vars if not is_transformed_name(v.name)]
     graph, joined = join_nonshared_inputs(
         model.initial_point(), [*outputs, model.logp(jacobian=True)], model.continuous_value_vars
@@ -167,37 +148,3 @@ def constrained_draws(model: pm.Model, points: NDArray) -> tuple[dict[str, NDArr
         np.array(column) for column in zip(*(evaluate(point) for point in points), strict=True)
     )
     return dict(zip([v.name for v in outputs], columns, strict=True)), log_density
-
-
-def gaussian_result(model: pm.Model, run: Run, mean: NDArray, factor: NDArray) -> DataTree:
-    """Turn N(mean, factor factor') into a result, an approximation on the unconstrained space.
-
-    The factor is a lower triangle (D, D), or the standard deviations (D,).
-    """
-    diagonal = factor if factor.ndim == 1 else np.diagonal(factor)
-    noise = run.rng(1).standard_normal((run.draws, len(mean)))
-    points = mean + (noise * factor if factor.ndim == 1 else noise @ factor.T)
-    log_q = -0.5 * (noise**2 + np.log(2 * np.pi)).sum(1) - np.log(diagonal).sum()
-
-    draws_of, log_p = constrained_draws(model, points)
-    tree = lean_tree(model, run, draws_of, {"lp": log_p, "lq": log_q})
-    sd = factor if factor.ndim == 1 else np.sqrt((factor**2).sum(1))
-    parameters = Dataset(
-        {"mean": ("coordinate", mean), "sd": ("coordinate", sd)},
-        coords={"coordinate": unconstrained_labels(model)},
-    )
-    with_group(tree, "variational", parameters)
-    tree.attrs |= {"pareto_k": pareto_k(tree), "independent": 1, "lp_measure": "unconstrained"}
-    return tree
-
-
-def lower_factor(covariance: NDArray, engine: str) -> NDArray:
-    """Lower Cholesky factor of an approximation's covariance; raise ValueError if there is none."""
-    try:
-        return cholesky(covariance, lower=True)
-    except np.linalg.LinAlgError:
-        smallest = float(np.linalg.eigvalsh(covariance)[0])
-        raise ValueError(
-            f"{engine} found a covariance that is not positive definite (smallest eigenvalue "
-            f"{smallest:.3g}): the point where it stopped is not a mode."
-        ) from None

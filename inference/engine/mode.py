@@ -1,9 +1,8 @@
-"""Search for a mode of a declaration by gradients, the curvature and the Laplace approximation."""
+"""Search for a mode of a declaration by gradients, and the curvature there."""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple, cast, override
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 import pymc as pm
@@ -13,11 +12,10 @@ from pymc.pytensorf import join_nonshared_inputs
 from pytensor.gradient import grad
 from pytensor.tensor import TensorVariable
 from scipy.optimize import OptimizeResult, minimize
-from xarray import DataTree
 
 from ...validation import Count
-from .engine import Engine, Kind, Run, too_large, why_no_gradients
-from .independent import constrained_draws, gaussian_result, lower_factor
+from .engine import Run
+from .independent import constrained_draws
 from .result import PointOutput
 
 Space = Literal["constrained", "unconstrained"]
@@ -89,9 +87,9 @@ def find_mode(model: pm.Model, run: Run, space: Space, max_iterations: int) -> M
             options=limits | {"maxcor": MEMORY, "ftol": 0.0, "gtol": 1e-5},
         ).x
     value, gradient = objective(last)
-    return Mode(
-        last, -value, np.array(history or [-value]), float(np.abs(gradient).max()), objective
-    )
+    log_density = -float(value)
+    steepest = float(np.abs(gradient).max())
+    return Mode(last, log_density, np.array(history or [log_density]), steepest, objective)
 
 
 def compile_objective(
@@ -105,12 +103,7 @@ def compile_objective(
     (slope,) = cast(Sequence[TensorVariable], grad(-log_density, [joined]))
     objective = pm.compile([joined], [-log_density, slope], **compile_kwargs)
     objective.trust_input = True
-
-    def negative_log_density(x: NDArray) -> tuple[float, NDArray]:
-        value, gradient = objective(x)
-        return float(value), gradient
-
-    return start, negative_log_density
+    return start, objective
 
 
 def search_by_gradients(
@@ -137,50 +130,3 @@ def search_by_gradients(
         attributes={"lp_measure": space, "gradient_norm": mode.steepest},
         note="" if mode.found else steep + advice[space],
     )
-
-
-@dataclass(frozen=True)
-class Laplace(Engine):
-    """Gaussian at the mode of the unconstrained density, with the curvature there.
-
-    Unlike `pymc_extras.fit_laplace` this keeps the Jacobians of the transforms: without them the
-    Gaussian does not approximate the posterior, and hierarchical models often have no mode.
-
-    Parameters
-    ----------
-    max_iterations : int, default=5000
-        Largest number of iterations of the search for the mode.
-
-    Notes
-    -----
-    The curvature is a central difference of the gradient: O(D) gradients and one Cholesky
-    factorisation, O(D^3).
-
-    Examples
-    --------
-    >>> result = kz.fit(regression, kz.Laplace(), random_seed=1)
-    """
-
-    name: ClassVar[str] = "Laplace"
-    kind: ClassVar[Kind] = "vb"
-    largest: ClassVar[int | None] = 2_000
-    limits: ClassVar[str] = "one Gaussian at one mode: ignores skewness and other modes"
-
-    max_iterations: Count = 5000
-
-    @override
-    def why_no_time_limit(self) -> str | None:
-        return "it has no result before the curvature is complete: lower max_iterations"
-
-    @override
-    def why_not(self, model: pm.Model) -> str | None:
-        return why_no_gradients(model) or too_large(model)
-
-    @override
-    def run(self, model: pm.Model, run: Run) -> DataTree:
-        mode = find_mode(model, run, "unconstrained", self.max_iterations)
-        root = lower_factor(mode.curvature(run), self.name)
-        covariance = np.linalg.solve(root.T, np.linalg.solve(root, np.eye(len(root))))
-        tree = gaussian_result(model, run, mode.x, lower_factor(covariance, self.name))
-        tree.attrs["converged"] = "yes" if mode.found else "no"
-        return tree

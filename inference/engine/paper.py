@@ -60,16 +60,14 @@ class Paper:
         PyMC step methods, a `VariationalOutput`, and for EM and MAP a `PointOutput`.
     predict : callable, optional
         (model, result, kernels_new, *, keep_draws, ...) -> Dataset, for `predict`; further keyword
-        arguments with defaults are options of `predict` on this model. `progressbar` is for a loop
-        over the draws. One that takes ``random_seed=None`` gets a seed with `keep_draws`, and then
-        adds draws of the observed variable of new objects. The moments in `result` are pooled over
-        chains.
+        arguments are options of `predict` on this model. With ``progressbar`` it shows its loop
+        over the draws, and with ``random_seed`` it draws the observed variable of new objects. The
+        moments in `result` are pooled over chains.
     identified : callable, optional
-        (result, variant) -> Dataset of the quantities (chain, draw, ...) that the data identify,
-        for `identified`. `variant` is the model's attribute of this name.
+        (result, model.variant) -> Dataset of the quantities (chain, draw, ...) that the data
+        identify, for `identified`.
     identified_reads : sequence of str, optional
-        Variables whose draws `identified` needs; where a result lacks one, all its variables are
-        compared instead.
+        Variables whose draws `identified` needs; a result without them is compared by all its own.
     log_evidence : callable, optional
         (model) -> float, for `log_evidence`; raises ValueError for models without a closed form.
     scale : str

@@ -32,7 +32,7 @@ from .result import (
     ExactOutput,
     PointOutput,
     VariationalOutput,
-    point_to_tree,
+    draws_to_tree,
     trajectory,
     with_group,
 )
@@ -95,9 +95,9 @@ class PaperEngine[Output](Engine):
 class Exact(PaperEngine[ExactOutput]):
     """Independent draws from a posterior of known form.
 
-    The result holds the draws in ``posterior``. Means and standard deviations of variables too
-    large to keep are in ``moments``: in closed form where one is known, NaN where they are known to
-    be infinite. ``log_evidence`` is in the attributes where it is known.
+    The result holds the draws in ``posterior``, means and standard deviations of variables too
+    large to keep in ``moments`` (in closed form where one is known, NaN where they are infinite),
+    and the attribute ``log_evidence`` where it is known.
 
     Examples
     --------
@@ -130,53 +130,46 @@ class Gibbs(PaperEngine[Sequence[Any]]):
     Parameters
     ----------
     scheme : {"auto", "marginal", "paper"}, optional
-        `MultinomialProbit`. "marginal" integrates utilities, variances and hyperparameters out, and
-        moves regressors, weights, exponents and kernel parameters by Hamiltonian Monte Carlo, and
-        selections by annealing. "paper" is the sampler of Albert and Chib with Metropolis moves
-        (appendix A), plus moves along directions that the likelihood ignores; it hardly ever leaves
-        a selection. "auto" (the default) is "marginal" if weights or selections move, or if there
-        are at least as many basis functions as objects, as in Gram matrices, and "paper" otherwise.
-        The marginal scheme takes `length`, `target_accept` and, for `Binary`, `stages`; the paper's
-        takes `moves` and, where they apply, `marginal_moves` (`Product`, kernel parameters) and
-        `block` (`Binary`).
+        `MultinomialProbit`: "marginal" integrates utilities, variances and hyperparameters out, and
+        moves the rest by Hamiltonian Monte Carlo, selections by annealing; it takes `length`,
+        `target_accept` and, for `Binary`, `stages`. "paper" is the sampler of Albert and Chib with
+        Metropolis moves (appendix A), plus moves along directions that the likelihood ignores; it
+        hardly ever leaves a selection, and takes `moves` and, where they apply, `marginal_moves`
+        (`Product`, kernel parameters) and `block` (`Binary`). "auto" (the default) is "marginal" if
+        weights or selections move, or if there are at least as many basis functions as objects.
 
         Composite kernels: "marginal" (the default) moves beta and varphi with alpha integrated out,
-        by elliptical slice sampling, which needs no tuning; "paper" moves them by Metropolis given
-        alpha, as the paper sketches, and such a chain may keep its weights for thousands of sweeps.
-        Selections need "marginal".
+        by elliptical slice sampling, and is needed for selections; "paper" moves them by Metropolis
+        given alpha, and such a chain may keep its weights for thousands of sweeps.
     length : float, optional
-        Marginal scheme: expected length of a trajectory, in units of the mass matrix. Cost is
-        proportional to it; longer trajectories give less correlated draws. Tuning uses an eighth of
-        it until the last 150 sweeps. Default: 4.
+        Marginal scheme: expected length of a trajectory, in units of the mass matrix, to which its
+        cost is proportional; longer ones give less correlated draws. Default: 4.
     target_accept : float, optional
         Marginal scheme: acceptance probability to which the leapfrog step is tuned. Default: 0.75.
     stages : int, optional
-        Marginal scheme: number of parts in which a move of a selection changes the kernels. Cost is
-        proportional to it; more parts accept more moves. Default: 20.
+        Marginal scheme: number of parts of a move of a selection, to which its cost is
+        proportional; more parts accept more moves. Default: 20.
     moves : int, optional
-        Paper's scheme of `MultinomialProbit`: number of Metropolis moves in a sweep given
-        utilities and regressors; they move weights and concentrations (`Mean`), exponents
-        (`Product`) and kernel parameters; 0 for none, where marginal moves serve. Composite
+        Paper's scheme of `MultinomialProbit`: number of Metropolis moves per sweep of weights,
+        concentrations, exponents and kernel parameters given utilities and regressors. Composite
         kernels: number of moves of beta, and of varphi, per sweep. Default: 5; 2 for composite
         kernels.
     marginal_moves : int, optional
-        Paper's scheme of `MultinomialProbit`: number of Metropolis moves in a sweep of exponents
-        and kernel parameters with the regressors integrated out; they are longer and cost C
-        Cholesky factorisations each; 0 for none. Default: 1.
+        Paper's scheme of `MultinomialProbit`: number of moves per sweep of exponents and kernel
+        parameters with the regressors integrated out, at C Cholesky factorisations each. Default:
+        1.
     block : int, optional
-        Number of kernels of a binary selection that are drawn jointly, from all 2^block states.
-        Paper's scheme of `MultinomialProbit`: each state costs C Cholesky factorisations; chains of
-        hundreds of objects rarely leave a selection: compare several chains, and VB. Composite
-        kernels: each new state costs one factorisation. Default: 6; 2 for composite kernels.
+        Number of kernels of a binary selection that are drawn jointly, from all 2^block states, at
+        C Cholesky factorisations each in the paper's scheme of `MultinomialProbit`, and one for
+        composite kernels. Default: 6; 2 for composite kernels.
     p_step : {"joint", "inverse-wishart"}, optional
         `WishartCompletion` and `WishartKernelMixture`: how Sigma is drawn, block by block
-        (O(n1^3 + n2 n1^2), cheaper), or the whole matrix at once (O(n^3)). Both give the same
+        (O(n1^3 + n2 n1^2), cheaper), or the whole matrix at once (O(n^3)), from the same
         distribution. Default: "joint".
     variant : {"TW1", "TW2"}, optional
         `DiagonalWishartCompletion`: how W22_1 is drawn: as a Wishart matrix, eq (13), or its
-        diagonal by independent Gammas, eq (15), and its correlations separately. Both give the same
-        distribution. A W22_1 that is declared diagonal needs "TW2". Default: "TW1" unless W22_1 is
-        diagonal.
+        diagonal by independent Gammas, eq (15), and its correlations separately, from the same
+        distribution. Default: "TW1" unless W22_1 is declared diagonal, which needs "TW2".
 
     Examples
     --------
@@ -223,35 +216,28 @@ class VB(PaperEngine[VariationalOutput]):
     Parameters
     ----------
     tolerance : float, optional
-        Relative change of the objective below which a start may end (three times in a row where
-        iterations are accelerated), if `remaining` allows it. `DiagonalWishartCompletion`: relative
-        change of E[lambda] below which the iterations end. Default: 1e-6; 1e-10 for
-        `DiagonalWishartCompletion`.
+        Relative change of the objective below which a start may end, if `remaining` allows it.
+        `DiagonalWishartCompletion`: relative change of E[lambda] below which the iterations end.
+        Default: 1e-6; 1e-10 for `DiagonalWishartCompletion`.
     max_iterations : int, optional
         Largest number of iterations of a start. Default: 5,000; 10,000 for
         `DiagonalWishartCompletion`.
     remaining : float, optional
         `MultinomialProbit` and composite kernels: a start does not end before the estimated
-        remaining increase of its objective, in nats, is at most this. The estimate assumes that
-        increases keep shrinking at the present rate, and needs 7 iterations. With inf only
-        `tolerance` counts. Default: 0.01; for `MultinomialProbit` 0.01 max(1, N max(C - 1, 2) /
-        200) for N objects of C classes.
+        remaining increase of its objective, in nats, is at most this, if increases keep shrinking
+        at the present rate. With inf only `tolerance` counts. Default: 0.01; for
+        `MultinomialProbit` 0.01 max(1, N max(C - 1, 2) / 200) for N objects of C classes.
     starts : int, optional
         `MultinomialProbit` and composite kernels: number of starts, which differ in the initial
-        kernel weights: uniform, each kernel alone (if there are more kernels than starts, those
-        with the highest objective after one iteration), random. The start with the highest
-        objective wins; known weights need one. Default: uniform and each kernel alone, at most 8,
-        and uniform only for more than 16 kernels; these compete: the highest continues alone after
-        24 iterations, in two-class composite kernels after 12, in regressions after 200.
+        kernel weights: uniform, each kernel alone, random. The start with the highest objective
+        wins; known weights need one. Default: uniform and each kernel alone, at most 8, of which
+        the highest continues alone after a first round; uniform only for more than 16 kernels.
 
     Notes
     -----
-    `WishartCompletion` and `WishartKernelMixture` have a closed form and no settings.
-
-    Do not interpret kernel weights or intervals of VB where the attribute ``pareto_k`` of the
-    result is above 0.7 (`fit` warns): q is far narrower than the posterior, and may concentrate on
-    one kernel where the data cannot tell kernels apart. Class probabilities suffer less: check them
-    on held-out data. For weights, run ``"gibbs"`` or another engine that samples.
+    `WishartCompletion` and `WishartKernelMixture` have a closed form and no settings. Do not
+    interpret kernel weights or intervals of VB where the attribute ``pareto_k`` of the result is
+    above 0.7 (`fit` warns): q is far narrower than the posterior. Class probabilities suffer less.
 
     Examples
     --------
@@ -297,7 +283,9 @@ class PointEngine(PaperEngine[PointOutput]):
         output = self.implement(model, run)
         has_density = output.log_density is not None
         stats = {"lp": np.array([output.log_density])} if has_density else None
-        tree = point_to_tree(model, output.values, stats)
+        draws = {name: np.asarray(value)[None] for name, value in output.values.items()}
+        tree = draws_to_tree(model, draws, stats)
+        with_group(tree, "point", tree["posterior"].to_dataset().isel(chain=0, draw=0, drop=True))
         climbs = trajectory("objective", output.climbs, output.best)
         for name, values in output.ends.items():
             dims = model.named_vars_to_dims[name]
@@ -325,24 +313,21 @@ class EM(PointEngine):
     max_iterations : int or "limit", optional
         Largest number of iterations; `WishartCompletion` and `WishartKernelMixture` do exactly so
         many, each an E- and an M-step. There "limit" computes the limit, which exists when
-        eta > n + 1. A mixture's matched eta is larger than n + 1 when all eta_k are at least n + 1
-        and at least two kernels have positive weights. The papers stop after 100 iterations, often
-        far from the limit. Default: 100; 2,000 for `MutualKernelCompletion`.
+        eta > n + 1, as for a mixture's matched eta when all eta_k are at least n + 1 and at least
+        two kernels have positive weights. The papers' 100 iterations are often far from it.
+        Default: 100; 2,000 for `MutualKernelCompletion`.
     start : {"mean", "zero"}, optional
         `MutualKernelCompletion`: missing entries at the start. "mean" (the default) is the mean of
-        the kernel's visible entries, "zero" is the paper's. Zeros need many more iterations and can
-        end in a saddle point: objects that no kernel relates stay unrelated.
+        the kernel's visible entries, "zero" the paper's, which needs many more iterations and can
+        end in a saddle point.
     tolerance : float, optional
         `WishartCompletion` and `WishartKernelMixture`: largest distance of K22.1 from its limit,
         relative to the limit's norm, at which the point counts as converged.
-        `MutualKernelCompletion`: the iterations end when the norm of the natural gradient of the
-        objective, divided by its norm at the identity and by lambda's curvature, is at most this:
-        about the relative distance of M from the mode in its flattest direction. Default: 1e-6;
-        1e-3 for `MutualKernelCompletion`.
+        `MutualKernelCompletion`: about the relative distance of M from the mode in its flattest
+        direction at which the iterations end. Default: 1e-6; 1e-3 for `MutualKernelCompletion`.
     memory : int, optional
         `MutualKernelCompletion`: number of past iterations that the quasi-Newton acceleration uses;
-        0 gives the paper's plain iterations. ``memory=0, start="zero"`` is the paper's Algorithm 1,
-        which has no convergence rule; here `tolerance` and `max_iterations` end it. Default: 5.
+        ``memory=0, start="zero"`` is the paper's Algorithm 1. Default: 5.
 
     Examples
     --------
@@ -366,9 +351,10 @@ BY_GRADIENTS = Algorithm(search_by_gradients, unless=why_no_gradients)
 class MAP(PointEngine):
     """Mode of a density of the declaration: the paper's own algorithm, or a search by gradients.
 
-    The result holds the point in ``point`` and, as a single draw, in ``posterior``, its log density
-    in ``sample_stats``, and the objective by start and iteration in ``trajectory``, with the final
-    weights of each start (``beta_of_start``) for models with learned weights.
+    The search serves models whose paper has no algorithm. The result holds the point in ``point``
+    and, as a single draw, in ``posterior``, its log density in ``sample_stats``, and the objective
+    by start and iteration in ``trajectory``, with the final weights of each start
+    (``beta_of_start``) for models with learned weights.
 
     Parameters
     ----------
@@ -381,21 +367,13 @@ class MAP(PointEngine):
         Composite kernels: a start ends when an iteration has at most this to gain, in nats.
         Default: 1e-6.
     starts : int, optional
-        Composite kernels: number of initial weights, as in `VB`. From each of them the algorithm
-        climbs four times: alpha starts at ridge regressions with penalties of 1 to 0.001 times the
-        mean diagonal of K_beta' W K_beta. The highest mode wins; sparse priors (sigma and varsigma
-        far below 1) have many, and a higher one may exist. Default: uniform and each kernel alone,
-        8 at most.
+        Composite kernels: number of initial weights, as in `VB`, each with four ridge regressions
+        as starts of alpha. The highest mode wins; sparse priors (sigma and varsigma far below 1)
+        have many, and a higher one may exist. Default: uniform and each kernel alone, 8 at most.
     space : {"constrained", "unconstrained"}, optional
         Search by gradients: the density to maximise. "constrained" (the default) is that of the
         variables as declared, as in ``pm.find_MAP``, "unconstrained" that of their transforms,
-        Jacobians included. Where the first is unbounded (a Dirichlet with learned concentrations, a
-        variance that can shrink together with the variables that it scales), the second often has a
-        mode.
-
-    Notes
-    -----
-    Models whose paper has no algorithm for the mode are searched by gradients.
+        Jacobians included, which often has a mode where the first is unbounded.
 
     Examples
     --------
@@ -404,6 +382,7 @@ class MAP(PointEngine):
 
     name: ClassVar[str] = "MAP"
     field: ClassVar[str] = "map"
+    largest: ClassVar[int | None] = 10_000
 
     method: Literal["gradient"] | None = None
     max_iterations: Count | None = None
@@ -417,7 +396,3 @@ class MAP(PointEngine):
         if own is not None and reason is None and self.method is None:
             return own, None
         return BY_GRADIENTS, BY_GRADIENTS.unless(model)
-
-    @override
-    def serves(self, model: pm.Model) -> int | None:
-        return 10_000 if self.algorithm(model) is BY_GRADIENTS else None

@@ -1,7 +1,7 @@
 """Prediction for new objects from any engine's result; and what papers' predictions share."""
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from os import PathLike
@@ -23,8 +23,7 @@ from .completions import predict_each_completion
 from .paper import models_with, paper_with
 from .progress import track
 from .provenance import check_fitted, check_model
-from .result import with_group
-from .streams import RunningMoments, check_store, pooled
+from .result import RunningMoments, check_store, pooled, with_group
 
 # Largest block of functions held at once, in numbers (64 MB).
 BLOCK = 8_000_000
@@ -51,11 +50,10 @@ def predict(
         Result of `fit` on it, by any engine.
     kernels_new : DataArray (kernel, obs, basis), dict of 2-D arrays, or array
         Kernels between the new objects (rows) and the training objects (columns), normalised like
-        the training kernels: ``kernels(X_new, X_train)``. A DataArray of a Dask array, for very
-        many objects, is computed chunk by chunk. For completed kernels,
-        ``completion.of(new, train)``: predictions are averaged over the completions, and
-        ``..._between`` are their standard deviations between completions. Leave out for kernel
-        completion, whose kernel matrices contain the new objects already.
+        the training kernels: ``kernels(X_new, X_train)``. A DataArray of a Dask array is computed
+        chunk by chunk. For completed kernels, ``completion.of(new, train)``: ``..._between`` are
+        standard deviations between completions. Leave out for kernel completion, whose kernel
+        matrices contain the new objects already.
     keep_draws : bool, default=False
         Also keep the predictions of every draw, such as for ``az.mcse``, and, unless the kernels
         are a Dask array, draw the observed variable ``t`` of the new objects, once per draw.
@@ -69,9 +67,8 @@ def predict(
     **options
         Of `WishartCompletion`, `DiagonalWishartCompletion` and `WishartKernelMixture`: ``labels``,
         the classes (train,) of the training objects, where a Series is aligned by ids; and
-        ``rule``, the classifier in the feature space of the kernel, "nearest mean" (the default) or
-        "nearest neighbour". Of `MutualKernelCompletion`: ``ci_prob``, the probability of the
-        intervals with equal tails, by default 0.9.
+        ``rule``, "nearest mean" (the default) or "nearest neighbour". Of `MutualKernelCompletion`:
+        ``ci_prob``, the probability of the intervals with equal tails, by default 0.9.
 
     Returns
     -------
@@ -153,9 +150,7 @@ def predict(
     check_fitted(model, result, "predict")
     path = None if store is None else check_store(store, "predict")
     seed = integer_seed(random_seed, "random_seed", "predict")
-    attributes: dict[str, Any] = {
-        key: result.attrs[key] for key in ("engine", "model") if key in result.attrs
-    }
+    attributes = {key: result.attrs[key] for key in ("engine", "model") & result.attrs.keys()}
     # Chunks of objects would be drawn independently of each other.
     if keep_draws and "random_seed" in taken and not in_chunks(kernels_new):
         options["random_seed"] = attributes["random_seed"] = seed
@@ -177,7 +172,12 @@ def predict(
             predictions = predict_one(kernels_new)
             return predictions if path is None else _written([predictions], path)
         chunks = _by_chunk(predict_one, kernels_new, progressbar)
-        return _joined([*chunks]) if path is None else _written(chunks, path)
+        if path is not None:
+            return _written(chunks, path)
+        return xr.concat(
+            [*chunks], "obs", data_vars="minimal", coords="minimal", compat="override",
+            join="exact", combine_attrs="override",
+        )  # fmt: skip
 
 
 def in_chunks(kernels_new: Any) -> bool:
@@ -201,14 +201,6 @@ def _by_chunk(
             bar.advance(stop - start)
 
 
-def _joined(predictions: Sequence[Dataset]) -> Dataset:
-    """Join predictions of different objects."""
-    return xr.concat(
-        predictions, "obs", data_vars="minimal", coords="minimal", compat="override",
-        join="exact", combine_attrs="override",
-    )  # fmt: skip
-
-
 def _written(predictions: Iterable[Dataset], path: Path) -> Dataset:
     """Append predictions to a new store and open it."""
     for number, chunk in enumerate(predictions):
@@ -221,10 +213,7 @@ def _written(predictions: Iterable[Dataset], path: Path) -> Dataset:
 
 
 def stack_of_new_objects(model: pm.Model, kernels_new: Any) -> DataArray:
-    """Kernels (kernel, new obs, basis) between new and training objects, aligned to the model's.
-
-    Raises ValueError for None, and for kernels of other names or training objects.
-    """
+    """Kernels (kernel, new obs, basis) of new objects, aligned to the model's, or ValueError."""
     if kernels_new is None:
         rule = "kernels between new and training objects"
         raise argument_error("kernels_new", "predict", rule, "None")
@@ -238,10 +227,7 @@ def stack_of_new_objects(model: pm.Model, kernels_new: Any) -> DataArray:
 
 
 def compared_rows(result: DataTree) -> DataArray:
-    """Rows (kernel, obs, basis) of a few training objects, on which functions are compared.
-
-    Results whose kernels are a Dask array hold these rows only.
-    """
+    """Rows (kernel, obs, basis) of a few training objects: all that results on Dask hold."""
     data = result["constant_data"]
     if "K_rows" in data:
         return data["K_rows"].rename(compared="obs").transpose("kernel", "obs", "basis")

@@ -155,14 +155,8 @@ def interruptible(engine: str, clock: Clock) -> Iterator[None]:
 
     Libraries make other errors of Ctrl-C: PyMC a ValueError, compiled code a SystemError.
     """
-    previous = signal.getsignal(signal.SIGINT)
-
-    def press(number: int, frame: FrameType | None) -> None:
-        clock.pressed = True
-        previous(number, frame)  # type: ignore[operator, misc]
-
     try:
-        with _handling_ctrl_c(press):
+        with _noting_ctrl_c(clock):
             yield
     except (Exception, KeyboardInterrupt) as error:
         if clock.ended and isinstance(error, ValueError | OutOfTime):
@@ -180,29 +174,28 @@ def interruptible(engine: str, clock: Clock) -> Iterator[None]:
 @contextmanager
 def stopped_by_ctrl_c() -> Iterator[None]:
     """Raise KeyboardInterrupt after Ctrl-C, also where `fit` returned a partial result."""
-    pressed = False
-
-    def press(number: int, frame: FrameType | None) -> None:
-        nonlocal pressed
-        pressed = True
-        raise KeyboardInterrupt
-
+    clock = Clock()
     try:
-        with _handling_ctrl_c(press):
+        with _noting_ctrl_c(clock):
             yield
     finally:
-        if pressed:
+        if clock.pressed:
             raise KeyboardInterrupt
 
 
 @contextmanager
-def _handling_ctrl_c(press: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Handle Ctrl-C by `press`, unless it is ignored or does not reach this thread."""
+def _noting_ctrl_c(clock: Clock) -> Iterator[None]:
+    """Note Ctrl-C in a clock, unless it is ignored or does not reach this thread."""
     previous = signal.getsignal(signal.SIGINT)
     # Signals reach the main thread only.
     if threading.current_thread() is not threading.main_thread() or not callable(previous):
         yield
         return
+
+    def press(number: int, frame: FrameType | None) -> None:
+        clock.pressed = True
+        previous(number, frame)
+
     signal.signal(signal.SIGINT, press)
     try:
         yield

@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_limits
 
 from ...user_warnings import numpy_warnings
 from ...validation import Count, CountOrZero, Positive, check_arguments
-from .chains import chains_in_turn
+from .chains import processes
 from .completions import number_of_fits
 from .engine import Engine, Kind, Run, checked_model, coordinates, engines_for, every_engine
 from .evaluation import compiling_with, python_mode
@@ -94,8 +94,7 @@ def engines(model: pm.Model) -> EngineTable:
     Notes
     -----
     "small n" is advice: the engine runs, but the model has more unconstrained coordinates than the
-    engine serves in practice, about 2,000 for NUTS, Pathfinder and Laplace, 5,000 for ADVI, 10,000
-    for MAP by gradients, and 50 for SMC.
+    engine serves in practice; the reason says how many.
 
     Examples
     --------
@@ -118,10 +117,9 @@ def engines(model: pm.Model) -> EngineTable:
 
 def small_only(model: pm.Model, engine: Engine) -> str | None:
     """Say that an engine serves fewer coordinates than the model has, or None."""
-    most = engine.serves(model)
-    if most is None or (size := coordinates(model)) <= most:
+    if engine.largest is None or (size := coordinates(model)) <= engine.largest:
         return None
-    return f"the model has {size:,} coordinates; it serves about {most:,}"
+    return f"the model has {size:,} coordinates; it serves about {engine.largest:,}"
 
 
 def span(seconds: float) -> str:
@@ -151,9 +149,9 @@ def recommend(
 ) -> Recommendation:
     """Recommend an engine for a model, by what it can tell and by the time it takes here.
 
-    Engines are preferred in this order: independent draws from the posterior, chains, variational
-    approximations, points; among engines of one kind, the one written for the model. An engine
-    that does not serve models of this size comes after all that do.
+    Engines are preferred in this order: independent draws, chains, variational approximations,
+    points; among engines of one kind, the one written for the model; and those that serve models of
+    this size before all others.
 
     Parameters
     ----------
@@ -175,9 +173,8 @@ def recommend(
     Notes
     -----
     Engines written for the model run for a second or two, and their time is extrapolated: for
-    variational Bayes and for points to 100 iterations per start, as long as fits usually take. Log
-    densities, which follow the fit, are not included. Points are measured only with `max_seconds`,
-    and engines for any PyMC model never: their compilation alone can take half a minute.
+    variational Bayes and for points to 100 iterations per start. Points are measured only with
+    `max_seconds`, and engines for any PyMC model never: their compilation can take half a minute.
 
     Examples
     --------
@@ -278,7 +275,8 @@ def seconds_of(model: pm.Model, engine: PaperEngine[Any], run: Run) -> float:
                 for step in output:
                     point, _ = step.step(point)
 
-            seconds += _each(sweep) * chains_in_turn(run) * (run.tune + run.draws)
+            turns = -(-run.chains // processes(run))
+            seconds += _each(sweep) * turns * (run.tune + run.draws)
     return seconds * number_of_fits(model)
 
 

@@ -3,26 +3,32 @@
 Groups: ``posterior`` (dims chain, draw, ...), ``sample_stats``, ``observed_data``,
 ``constant_data``, ``log_likelihood``; for deterministic engines ``variational`` or ``point`` (the
 parameters of the output) and ``trajectory`` (objective by iteration); ``moments`` (means and
-standard deviations of variables whose draws are too large to keep). Independent draws form one
-chain: R-hat has no meaning for them.
+standard deviations, ``{name}_mean`` and ``{name}_sd``, of variables whose draws are too large to
+keep; the coordinate ``draws`` counts those of each chain). Independent draws form one chain: R-hat
+has no meaning for them.
 
 ``lp`` in ``sample_stats`` is a log density of the declaration. The attribute ``lp_measure`` says
 which one: "constrained", of the variables as declared, or "unconstrained", of their transforms,
 Jacobians included.
 """
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
 from typing import Any, Literal
 
 import arviz as az
 import numpy as np
 import numpy.typing as npt
 import pymc as pm
+import xarray as xr
 from pymc.backends.arviz import coords_and_dims_for_inferencedata, find_observations
 from xarray import Dataset, DataTree
 
 from ...models.declaration import Declaration, family
+from ...validation import argument_error
 from .provenance import constants_of, declaration
 
 Converged = Literal["yes", "no", "unknown", "no fixed point"]
@@ -142,16 +148,16 @@ def draws_to_tree(
     )
 
 
-def point_to_tree(
-    model: pm.Model,
-    values: Mapping[str, np.ndarray],
-    sample_stats: Mapping[str, np.ndarray] | None = None,
-) -> DataTree:
-    """Tree from a single point: the group ``point``, and a posterior of one draw."""
-    draws = {name: np.asarray(value)[None] for name, value in values.items()}
-    tree = draws_to_tree(model, draws, sample_stats)
-    point = tree["posterior"].to_dataset().isel(chain=0, draw=0, drop=True)
-    return with_group(tree, "point", point)
+def labelled(
+    model: pm.Model, arrays: Mapping[str, npt.NDArray], leading: Sequence[str] = ()
+) -> Dataset:
+    """Dataset of arrays (*leading, ...), by variable, with the model's dims and coords."""
+    coords, dims = coords_and_dims_for_inferencedata(model)
+    known = {name: labels for name, labels in coords.items() if labels is not None}
+    # A variable with vectors or matrices as values has one log density for each.
+    return az.dict_to_dataset(
+        dict(arrays), coords=known, dims=dims, sample_dims=[*leading], skip_event_dims=True
+    ).drop_attrs()
 
 
 def with_group(tree: DataTree, name: str, dataset: Dataset) -> DataTree:
@@ -196,7 +202,191 @@ def constant_variable(tree: DataTree, model: pm.Model) -> str:
     return ""
 
 
+def join_chains(groups: Sequence[Dataset]) -> Dataset:
+    """Join groups along their chains, numbered anew, and cut them to the shortest."""
+    if "chain" not in groups[0].dims:
+        return groups[0]
+    if "draw" in groups[0].dims:
+        shortest = min(group.sizes["draw"] for group in groups)
+        groups = [group.isel(draw=slice(shortest)) for group in groups]
+    joined = xr.concat(
+        [group.drop_vars("chain", errors="ignore") for group in groups],
+        "chain",
+        data_vars="minimal",
+        join="override",
+        combine_attrs="override",
+    )
+    return joined.assign_coords(chain=np.arange(joined.sizes["chain"]))
+
+
 def draws_to_keep(lengths: Sequence[int]) -> int:
     """Length to which chains are cut: as many are kept as give the most draws, as PyMC does."""
     made = {length: length * sum(n >= length for n in lengths) for length in lengths}
     return min(length for length in made if made[length] >= max(made.values()))
+
+
+class RunningMoments:
+    """Mean and standard deviation of a stream of arrays (Welford's update, block by block)."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.mean: Any = 0.0
+        self._squares: Any = 0.0
+
+    def update(self, draws: npt.NDArray) -> None:
+        """Add draws (draw, ...)."""
+        n = len(draws)
+        total = self.count + n
+        mean = draws.mean(axis=0)
+        shift = mean - self.mean
+        squares = np.square(draws - mean).sum(axis=0) if n > 1 else 0.0
+        squares = self._squares + squares + shift**2 * (self.count * n / total)
+        # One step, which Ctrl-C does not divide.
+        self.count, self.mean, self._squares = total, self.mean + shift * (n / total), squares
+
+    @property
+    def spread(self) -> npt.NDArray:
+        """Standard deviation with divisor n, for expectations over the draws."""
+        return np.sqrt(self._squares / self.count)
+
+    @property
+    def sd(self) -> npt.NDArray:
+        """Sample standard deviation; NaN before the second draw."""
+        if self.count < 2:
+            return np.full(np.shape(self.mean), np.nan)
+        return np.sqrt(self._squares / (self.count - 1))
+
+
+def moments_dataset(model: pm.Model, moments: Mapping[str, Moments]) -> Dataset:
+    """Lay out means and standard deviations, NaN for None, with the model's dims and coords."""
+    means = {name: mean for name, (mean, _) in moments.items()}
+    sds = {
+        name: np.full_like(mean, np.nan) if sd is None else sd
+        for name, (mean, sd) in moments.items()
+    }
+    return _named(labelled(model, means), labelled(model, sds))
+
+
+def moments_of_draws(posterior: Dataset) -> Dataset:
+    """Moments, chain by chain, of draws (chain, draw, ...)."""
+    moments = _named(posterior.mean("draw"), posterior.std("draw", ddof=1))
+    counts = np.full(posterior.sizes["chain"], posterior.sizes["draw"])
+    return moments.assign_coords(draws=("chain", counts))
+
+
+def _named(means: Dataset, sds: Dataset) -> Dataset:
+    """Means and standard deviations by the names that they have in the group."""
+    return xr.merge(
+        each.rename({name: f"{name}_{moment}" for name in each})
+        for moment, each in (("mean", means), ("sd", sds))
+    )
+
+
+def pooled(moments: Dataset) -> Dataset:
+    """Moments of the draws of all chains together, weighted by their numbers of draws if known."""
+    if "chain" not in moments.dims:
+        return moments
+    draws = moments.coords.get("draws", xr.ones_like(moments["chain"], dtype=float))
+    together = moments.weighted(draws).mean("chain")
+    for sd in [str(name) for name in moments.data_vars if str(name).endswith("_sd")]:
+        mean = f"{sd.removesuffix('_sd')}_mean"
+        squares = moments[sd] ** 2 + (moments[mean] - together[mean]) ** 2
+        together[sd] = squares.weighted(draws).mean("chain") ** 0.5
+    return together
+
+
+def kept_draws(result: DataTree, name: str) -> xr.DataArray | None:
+    """Draws of a variable in a result; None if there are fewer than two."""
+    draws = result["posterior"].to_dataset().get(name) if "posterior" in result.children else None
+    if draws is None or draws.sizes["chain"] * draws.sizes["draw"] < 2:
+        return None
+    return draws
+
+
+def kept_moments(
+    result: DataTree, name: str, owner: str
+) -> tuple[xr.DataArray, xr.DataArray | None]:
+    """Mean and standard deviation of a variable in a result with pooled moments, draws or a point.
+
+    The latter is None for a point.
+    """
+    groups = {group: tree.to_dataset() for group, tree in result.children.items()}
+    if f"{name}_mean" in (moments := groups.get("moments", Dataset())):
+        return moments[f"{name}_mean"], moments.get(f"{name}_sd")
+    if name in groups.get("posterior", ()):
+        draws, dims = groups["posterior"][name], ("chain", "draw")
+        several = kept_draws(result, name) is not None
+        return draws.mean(dims), draws.std(dims, ddof=1) if several else None
+    if name in groups.get("point", ()):
+        return groups["point"][name], None
+    raise argument_error("result", owner, f"a result with moments or draws of {name}", "neither")
+
+
+def check_store(path: str | PathLike[str], owner: str) -> Path:
+    """Return the path of a store to be made, or raise."""
+    if Path(path).exists():
+        raise argument_error("store", owner, "a path where nothing is yet", f"{str(path)!r}")
+    # The store is made at the first draw, perhaps hours later.
+    folder = next(parent for parent in Path(path).absolute().parents if parent.exists())
+    if not (folder.is_dir() and os.access(folder, os.W_OK)):
+        raise argument_error("store", owner, "in a folder that can be written to", f"{str(path)!r}")
+    return Path(path)
+
+
+class Store:
+    """Folder with a file ``NAME.npy`` (chain, draw, ...) for each variable of a fit.
+
+    It is made at the first draw. Draws are written as they come, and counted after that in
+    ``counts.npy`` (chain,): whatever a full disk, a kill or an interrupt leaves in the files, the
+    counted draws are whole.
+    """
+
+    def __init__(self, path: Path, model: pm.Model, names: Sequence[str], chains: int, draws: int):
+        self._path, self._model, self._names = path, model, tuple(names)
+        self._shape = chains, draws
+        self.counts = np.zeros(chains, dtype=np.int64)
+        # By file: where its array begins.
+        self._begins: dict[str, int] = {}
+
+    def append(self, chain: int, values: Mapping[str, npt.NDArray]) -> None:
+        """Add draws (draw, ...) of one chain."""
+        if not self._begins:
+            self._create(values)
+        first = chain * self._shape[1] + self.counts[chain]
+        for name in self._names:
+            self._write(name, first, values[name])
+        self.counts[chain] += len(values[self._names[0]])
+        self._write("counts", chain, self.counts[chain, None])
+
+    def dataset(self) -> Dataset:
+        """Draws on disk of the chains, cut as PyMC cuts them in memory after an interrupt."""
+        draws = draws_to_keep(self.counts.tolist())
+        chains = np.flatnonzero(self.counts >= draws)
+        # A range of chains stays on disk; others are copied.
+        together = len(chains) == chains[-1] - chains[0] + 1
+        chosen: Any = slice(chains[0], chains[-1] + 1) if together else chains
+        arrays = {
+            name: np.load(self._path / f"{name}.npy", mmap_mode="r")[chosen, :draws]
+            for name in self._names
+        }
+        return labelled(self._model, arrays, ["chain", "draw"])
+
+    def _create(self, draws: Mapping[str, npt.NDArray]) -> None:
+        try:
+            self._path.mkdir(parents=True)
+        except FileExistsError as error:
+            got = f"{str(self._path)!r}, where another process has begun a store meanwhile"
+            raise argument_error("store", "fit", "a path where nothing is yet", got) from error
+        shapes = {name: (*self._shape, *draws[name].shape[1:]) for name in self._names}
+        types = {name: draws[name].dtype for name in self._names}
+        for name, shape in {**shapes, "counts": self.counts.shape}.items():
+            array = np.lib.format.open_memmap(
+                self._path / f"{name}.npy", "w+", types.get(name, self.counts.dtype), shape
+            )
+            self._begins[name] = array.offset
+
+    def _write(self, name: str, row: int, values: npt.NDArray) -> None:
+        """Write values into a file, beginning at a row of its flattened first two axes."""
+        with (self._path / f"{name}.npy").open("r+b") as file:
+            file.seek(self._begins[name] + row * values[0].nbytes)
+            file.write(np.ascontiguousarray(values))

@@ -56,10 +56,7 @@ def records(
 
 
 def outcomes_of(task: Task, arguments: Sequence[Any], cores: int) -> Generator[tuple[int, Record]]:
-    """Run a task with each argument; yield the argument's index and the record, as they come.
-
-    The workers of an active Dask client take the place of the processes.
-    """
+    """Run a task with each argument, on Dask's workers if any; yield indices and records."""
     client = active_client()
     # Tasks within a task of a worker would wait for its turn.
     if client is None and (cores == 1 or _TURN.locked()):

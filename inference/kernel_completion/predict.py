@@ -10,7 +10,7 @@ from ...models.kernels.labels import NUMBERED, aligned, counts_rows
 from ...models.wishart_completion import WishartCompletion
 from ...models.wishart_kernel_mixture import WishartKernelMixture
 from ...validation import argument_error, check_labels, check_name
-from ..engine.streams import kept_draws, kept_moments
+from ..engine.result import kept_draws, kept_moments
 
 OWNER = "predict"
 

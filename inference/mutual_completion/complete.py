@@ -13,9 +13,9 @@ from ...models.kernels.labels import counts_rows
 from ...models.kernels.source import CompletedKernels
 from ...models.mutual_kernel_completion import MutualKernelCompletion
 from ...validation import Count, argument_error, check_arguments, check_name
+from ..engine.chains import each_draw
 from ..engine.fit import fit
 from ..engine.predict import predict
-from ..engine.streams import each_draw
 
 type Drawn = tuple[NDArray, NDArray | None, NDArray]
 

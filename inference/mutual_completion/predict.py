@@ -10,7 +10,7 @@ from xarray import Dataset, DataTree
 from ...models.mutual_kernel_completion import MutualKernelCompletion
 from ...user_warnings import warn_user
 from ...validation import argument_error
-from ..engine.streams import kept_draws, kept_moments
+from ..engine.result import kept_draws, kept_moments
 
 OWNER = "predict"
 DIMS = ("kernel", "object", "object_")

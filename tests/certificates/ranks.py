@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy import stats
 from xarray import DataTree
 
-from kernelzoo.inference import calibrate
+from kernelzoo import calibrate
 from kernelzoo.inference.diagnostics.calibrate import POWER, Band, detectable_bias, detectable_scale
 
 from .case import Case, NotRunError, UnfinishedError, silent

@@ -6,8 +6,8 @@ import pymc as pm
 import pytest
 
 import kernelzoo as kz
-from kernelzoo.inference.engine.chains import COMPILING
 from kernelzoo.inference.engine.evaluation import python_mode
+from kernelzoo.inference.generic import COMPILING
 
 RUN = {"draws": 5, "tune": 5, "chains": 1, "cores": 1, "random_seed": 1}
 

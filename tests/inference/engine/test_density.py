@@ -15,7 +15,7 @@ from scipy import stats
 import kernelzoo as kz
 from kernelzoo.inference.engine import evaluation, groups
 from kernelzoo.inference.engine.evaluation import python_mode
-from kernelzoo.inference.engine.groups import log_density, log_likelihood
+from kernelzoo.inference.engine.groups import densities_of, log_density
 
 
 def test_potentials_are_counted():
@@ -94,7 +94,7 @@ def test_log_likelihood_is_pymcs(prior):
         tree, model=model, progressbar=False, compile_kwargs={"mode": python_mode()}
     )
     pymcs = tree["log_likelihood"].to_dataset()
-    ours = log_likelihood(model, posterior)
+    ours = densities_of(model, posterior, model.observed_RVs)
     xr.testing.assert_allclose(ours, pymcs.drop_attrs())
     assert set(ours.coords) == set(pymcs.coords)
 
@@ -108,8 +108,8 @@ def test_log_likelihood_without_dims_is_pymcs():
     tree = xr.DataTree.from_dict({"posterior": posterior})
     pm.compute_log_likelihood(tree, model=model, progressbar=False)
     pymcs = tree["log_likelihood"].to_dataset()
-    np.testing.assert_allclose(log_likelihood(model, posterior)["y"], pymcs["y"])
-    assert log_likelihood(model, posterior)["y"].dims == pymcs["y"].dims
+    np.testing.assert_allclose(densities_of(model, posterior, model.observed_RVs)["y"], pymcs["y"])
+    assert densities_of(model, posterior, model.observed_RVs)["y"].dims == pymcs["y"].dims
 
 
 def positive_part(x):
@@ -126,7 +126,7 @@ def test_models_that_are_no_declarations_are_taken_draw_by_draw():
     expected = stats.norm.logpdf([0.0, 1.0], np.maximum(draws, 0).sum(1)[:, None])
     posterior = xr.Dataset({"x": (("chain", "draw", "x_dim"), draws[None])})
     posterior = posterior.assign_coords(chain=[0], draw=np.arange(6))
-    np.testing.assert_allclose(log_likelihood(model, posterior)["y"][0], expected)
+    np.testing.assert_allclose(densities_of(model, posterior, model.observed_RVs)["y"][0], expected)
     of_x = stats.norm.logpdf(draws).sum(1)
     np.testing.assert_allclose(log_density(model, {"x": draws}), of_x + expected.sum(1))
 
@@ -221,7 +221,7 @@ def test_threads_do_not_share_a_function():
 def test_the_log_likelihood_of_an_approximation_is_that_of_its_draws():
     model = kz.CompositeKernelRegression.example()
     result = kz.fit(model, kz.VB(max_iterations=20), draws=30, progressbar=False, random_seed=1)
-    separate = log_likelihood(model, result["posterior"].to_dataset())
+    separate = densities_of(model, result["posterior"].to_dataset(), model.observed_RVs)
     xr.testing.assert_allclose(result["log_likelihood"].to_dataset().drop_attrs(), separate)
     joint = log_density(model, {k: v.to_numpy()[0] for k, v in result["posterior"].items()})
     np.testing.assert_allclose(result["sample_stats"]["lp"][0], joint)

@@ -14,7 +14,7 @@ from xarray import DataTree
 import kernelzoo as kz
 
 QUIET = {"progressbar": False, "random_seed": 1}
-ADDED = {"prior", "prior_predictive", "posterior_predictive", "log_likelihood", "log_prior"}
+ADDED = {"posterior_predictive", "log_likelihood", "log_prior"}
 BY_OBSERVATION = (
     kz.MultinomialProbit,
     kz.CompositeKernelRegression,
@@ -65,15 +65,13 @@ def test_all_groups_have_the_names_dims_and_labels_of_the_model(fitted, cls, eng
     assert set(result.children) >= ADDED
     (observed,) = model.observed_RVs
     posterior = result["posterior"]
-    for group in ADDED - {"log_prior", "prior"}:
+    for group in ADDED - {"log_prior"}:
         values = result[group]["t"]
         assert values.dims == ("chain", "draw", "obs")
         assert values["obs"].values.tolist() == list(model.coords["obs"])
         assert observed.name == "t"
-        if group != "prior_predictive":
-            assert values.sizes["draw"] == posterior.sizes["draw"]
-            assert values.sizes["chain"] == posterior.sizes["chain"]
-    assert set(result["prior"].data_vars) == set(posterior.data_vars)
+        assert values.sizes["draw"] == posterior.sizes["draw"]
+        assert values.sizes["chain"] == posterior.sizes["chain"]
     assert {rv.name for rv in model.free_RVs} == set(result["log_prior"].data_vars)
 
 
@@ -116,16 +114,6 @@ def test_posterior_predictive_classes_have_the_posterior_probabilities(fitted, e
         assert (np.abs(excess) < 4.5 * sd).all()
 
 
-def test_prior_draws_are_of_the_prior():
-    model = kz.CompositeKernelRegression.example(sigma=2.0, varsigma=4.0, rho=3.0)
-    result = kz.fit(model, "vb", draws=5, **QUIET)
-    prior = kz.extend(model, result, ["prior"], draws=4000, **QUIET)["prior"]
-    assert prior.sizes["draw"] == 4000
-    for name, mean, sd in (("phi", 0.5, 0.125**0.5), ("gamma", 3.0, 3**0.5)):
-        x = prior[name].to_numpy()
-        assert abs(x.mean() - mean) < 4 * sd / np.sqrt(x.size)
-
-
 def test_missing_parents_are_not_drawn_from_the_prior():
     """PyMC does so without a word. The weights' precisions are no parents of targets."""
     model = kz.CompositeKernelRegression.example()
@@ -146,8 +134,7 @@ def test_missing_parents_are_not_drawn_from_the_prior():
 def test_what_cannot_be_made_is_left_out_and_explained():
     model = kz.WishartCompletion.example()
     result = kz.fit(model, "exact", draws=5, **QUIET)
-    extended = kz.extend(model, result, **QUIET)
-    assert {"prior", "prior_predictive"} == ADDED & set(extended.children)
+    assert not ADDED & set(kz.extend(model, result, **QUIET).children)
     for group, reason in (
         ("posterior_predictive", "needs draws of Sigma11, which fit"),
         ("log_prior", "K21"),
@@ -164,10 +151,9 @@ def test_what_cannot_be_made_is_left_out_and_explained():
 def test_a_point_has_no_draws():
     model = kz.CompositeKernelRegression.example(combination="fixed")
     result = kz.fit(model, "map", **QUIET)
-    for group in sorted(ADDED - {"prior", "prior_predictive"}):
+    for group in sorted(ADDED):
         with pytest.raises(ValueError, match=rf"of MAP on a .* Got '{group}': .*not a point"):
             kz.extend(model, result, group)
-    assert "prior" in kz.extend(model, result, "prior", draws=3).children
 
 
 def test_results_of_another_model_and_unknown_groups_are_refused(fitted):
@@ -195,17 +181,13 @@ def test_groups_are_replaced_only_when_asked(fitted):
 
 def test_the_seed_is_recorded_and_repeats(fitted):
     model, result = fitted(kz.CompositeKernelRegression)
-    options = {"draws": 4, "progressbar": False}
-    groups = ["prior", "posterior_predictive"]
-    result = result.drop_nodes(groups)
+    group = "posterior_predictive"
+    options, result = {"progressbar": False}, result.drop_nodes(group)
     rng = np.random.default_rng(3)
-    one, two = (kz.extend(model, result, groups, random_seed=rng, **options) for _ in range(2))
-    used = {one[group].attrs["random_seed"] for group in groups}
-    assert len(used) == 1
-    same = kz.extend(model, result, groups, random_seed=used.pop(), **options)
-    assert one["prior"].equals(same["prior"])
+    one, two = (kz.extend(model, result, group, random_seed=rng, **options) for _ in range(2))
+    used = one[group].attrs["random_seed"]
+    same = kz.extend(model, result, group, random_seed=used, **options)
     assert one["posterior_predictive"].equals(same["posterior_predictive"])
-    assert not one["prior"].equals(two["prior"])
     assert not one["posterior_predictive"].equals(two["posterior_predictive"])
     assert one.attrs["random_seed"] == result.attrs["random_seed"]
 
@@ -237,7 +219,6 @@ PLOTS = {
     "plot_ppc_rootogram": ((kz.MultinomialProbit,), {}),
     "plot_loo_pit": (NUMBERS, {}),
     "plot_loo_interval": (NUMBERS, {}),
-    "plot_prior_posterior": (BY_OBSERVATION, {"var_names": ["beta"]}),
     # Of ArviZ 1.3, which cannot take a variable named alpha.
     "plot_psense_dist": ((kz.MultinomialProbit,), {"var_names": ["beta"]}),
 }

@@ -12,7 +12,7 @@ import pytest
 
 import kernelzoo as kz
 from kernelzoo.__main__ import main
-from kernelzoo.inference.engine.streams import Store
+from kernelzoo.inference.engine.result import Store
 
 QUICK = {"draws": 20, "tune": 5, "chains": 1, "cores": 1, "random_seed": 1}
 

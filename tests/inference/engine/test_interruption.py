@@ -150,8 +150,8 @@ def test_ctrl_c_while_densities_are_evaluated_keeps_the_draws_before(monkeypatch
 def test_ctrl_c_while_log_likelihoods_are_evaluated_keeps_the_fit(monkeypatch):
     model = kz.MultinomialProbit.example()
     options = {"draws": 10, "tune": 2, "chains": 1, "cores": 1, **QUIET}
-    function = pressed_in_call(fit_module.log_likelihood_of, 0)
-    monkeypatch.setattr(fit_module, "log_likelihood_of", function)
+    function = pressed_in_call(fit_module.densities_of, 0)
+    monkeypatch.setattr(fit_module, "densities_of", function)
     result = kz.fit(model, "gibbs", **options)
     assert result["posterior"].sizes["draw"] == 10
     assert "log_likelihood" not in result.children

@@ -15,8 +15,9 @@ from kernelzoo.inference.engine.convergence import (
     convergence_of_chains,
     convergence_of_noisy_ascent,
     convergence_of_particles,
+    rhat_of_moments,
 )
-from kernelzoo.inference.engine.streams import moments_of_draws, rhat_of_moments
+from kernelzoo.inference.engine.result import moments_of_draws
 
 
 @pytest.fixture(scope="module")
@@ -216,7 +217,7 @@ def test_smc_estimates_the_evidence():
 
 @pytest.mark.parametrize(("backend", "extra"), [("nutpie", "nutpie"), ("numpyro", "jax")])
 def test_an_absent_backend_names_the_extra_that_brings_it(monkeypatch, backend, extra):
-    monkeypatch.setattr("kernelzoo.inference.engine.chains.find_spec", lambda name: None)
+    monkeypatch.setattr("kernelzoo.inference.generic.find_spec", lambda name: None)
     reason = kz.NUTS(backend=backend).why_not(kz.WishartCompletion.example())
     assert reason == f"the package {backend} is not installed (pip install kernelzoo[{extra}])"
 

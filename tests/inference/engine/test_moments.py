@@ -11,10 +11,11 @@ from pytensor.graph.traversal import toposort
 from pytensor.tensor.variable import TensorConstant
 
 import kernelzoo as kz
-from kernelzoo.inference.engine import evaluation, independent, streams
+from kernelzoo.inference.engine import evaluation, independent
+from kernelzoo.inference.engine.chains import MomentsOfChains
 from kernelzoo.inference.engine.engine import Run
 from kernelzoo.inference.engine.evaluation import python_mode
-from kernelzoo.inference.engine.streams import RunningMoments, pooled
+from kernelzoo.inference.engine.result import RunningMoments, pooled
 from kernelzoo.models.declaration import Declaration
 
 COMMON = {"random_seed": 1, "progressbar": False}
@@ -143,7 +144,7 @@ def test_moments_on_request():
 def test_pooled_moments_are_those_of_all_draws():
     chains = np.split(np.random.default_rng(0).normal(size=(60, 2)), [40, 57])
     chains[1] += 3.0
-    of_chains = streams.MomentsOfChains(["x"])
+    of_chains = MomentsOfChains(["x"])
     for number, draws in enumerate(chains):
         of_chains.update(number, {"x": draws})
     with pm.Model() as model:

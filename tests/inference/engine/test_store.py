@@ -15,7 +15,7 @@ from pymc.backends.base import _choose_chains
 
 import kernelzoo as kz
 from kernelzoo.inference.engine import independent
-from kernelzoo.inference.engine.streams import Store
+from kernelzoo.inference.engine.result import Store
 from kernelzoo.inference.kernel_completion import wishart as wishart_completion
 
 COMMON = {"random_seed": 1, "progressbar": False, "var_names": ["K21", "trace_K22"]}

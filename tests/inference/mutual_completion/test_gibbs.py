@@ -11,10 +11,10 @@ from kernelzoo.custom_steps.mutual_completion.steps import (
     MutualImputation,
     MutualPosterior,
 )
-from kernelzoo.inference.engine.chains import NUTS
 from kernelzoo.inference.engine.engine import Run
 from kernelzoo.inference.engine.fit import fit
 from kernelzoo.inference.engine.paper_engines import Gibbs
+from kernelzoo.inference.generic import NUTS
 from kernelzoo.inference.mutual_completion import mutual_kernel_completion_steps
 from kernelzoo.inference.mutual_completion.em import MutualObjective, minimize
 from kernelzoo.models.mutual_kernel_completion import MutualKernelCompletion
