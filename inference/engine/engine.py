@@ -18,7 +18,7 @@ import pymc as pm
 from xarray import DataTree
 
 from ...models.declaration import Declaration, source_of
-from ...validation import check_arguments, check_name
+from ...validation import argument_error, check_arguments, check_name
 from .progress import Clock, ProgressBar, track
 from .provenance import check_model
 
@@ -156,6 +156,8 @@ def as_engine(engine: str | Engine, owner: str = "fit") -> Engine:
     if isinstance(engine, Engine):
         return engine
     name = str(engine).lower()
+    if name in ("hmc", "mcmc"):
+        raise argument_error("engine", owner, "the name of an engine, here 'nuts'", repr(name))
     return Engine.registry[check_name(name, Engine.registry, "engine", owner)]()
 
 
