@@ -339,7 +339,7 @@ class CompositeKernelClassification(_CompositeKernel, LabelledDeclaration):
     kernels, combination, bias, sigma, varsigma
         As in `CompositeKernelRegression`, and its warnings.
     labels : array_like, Series or DataArray (obs,)
-        Class of each training object, one of two sortable values, aligned as targets.
+        Class of each training object, one of two sortable values, aligned as targets are.
     classes : sequence of 2, optional
         Classes in the order of the coordinate "class"; t = 1 is the second. Default: the sorted
         labels.

@@ -120,15 +120,16 @@ class MultinomialProbit(LabelledDeclaration):
         learn, theta ~ Gamma(omega, phi), see `Theta`, and kernels with missing rows,
         ``complete_kernels(...).of(train)``. Kernels in a Dask array are for weighted sums.
     labels : array_like, Series or DataArray (obs,)
-        Class of each training object; any sortable values, aligned as there.
+        Class of each training object; any sortable values. They are aligned by object ids if
+        they and the kernels have ids, otherwise by position.
     combination : str or Combination, default="mean"
         A name of the table above, or a rule with its own settings, such as `Mean`. With "mean", the
         weight of a single kernel is fixed at 1.
     tau : float, default=1
         Shape of the regressors' precisions. The prior is almost improper for values near zero.
     upsilon : float or LearnedScale, default=1
-        Rate of the regressors' precisions: regressors have the scale sqrt(upsilon / tau). Learned
-        as ``varsigma`` of `CompositeKernelRegression`.
+        Rate of the regressors' precisions: regressors have the scale sqrt(upsilon / tau). With
+        ``LearnedScale()`` it is a variable, except for VB (`select` chooses it).
     classes : sequence, optional
         Classes in the order of the coordinate "class". Default: the sorted distinct labels.
 
