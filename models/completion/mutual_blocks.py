@@ -130,7 +130,7 @@ def positions(
     pairs: Any, objects: pd.Index, argument: str, owner: str
 ) -> tuple[list[int], list[int]]:
     """Return rows and columns of pairs of object labels, or raise."""
-    requirement = f"pairs of objects, such as {[(objects[0], objects[-1])]}"
+    requirement = f"pairs of objects, such as {[tuple(objects[[0, -1]].tolist())]}"
     try:
         ends = [(one, other) for one, other in pairs]
         rows, columns = (objects.get_indexer(list(end)) for end in zip(*ends, strict=True))
