@@ -24,7 +24,6 @@ extensions = [
     "pages",
 ]
 exclude_patterns = ["_build", "extensions", "measured"]
-nitpicky = False
 default_role = "py:obj"
 html_math_renderer = "mathml"
 

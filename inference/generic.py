@@ -35,8 +35,6 @@ from .engine.independent import constrained_draws, lean_tree
 from .engine.mode import find_mode
 from .engine.result import trajectory, with_group
 
-__all__ = ["ADVI", "NUTS", "SMC", "Laplace", "Pathfinder"]
-
 # Usual number of likelihood evaluations of a particle of SMC: stages times moves.
 _MOVES = 100
 

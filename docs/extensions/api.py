@@ -13,23 +13,6 @@ from kernelzoo.inference import Engine
 
 #: Names by task, with the pages that explain it.
 GROUPS = tomllib.loads((Path(__file__).resolve().parents[1] / "api.toml").read_text("utf-8"))
-#: Names for models, engines, steps and rules from outside, by their module.
-EXTENSION = {
-    "models": ["Declaration"],
-    "custom_steps": ["GibbsBlock"],
-    "inference": [
-        *("Engine", "Run", "VariationalOutput", "ExactOutput", "PointOutput"),
-        *("Paper", "Algorithm", "PAPERS", "add_paper", "identified"),
-    ],
-}
-#: Their heading.
-EXTENDING = """\
-## For extensions
-
-What models, engines, steps and rules from outside are made of;
-[the how-to](../howto/extending.md) has examples, which the tests run.
-"""
-
 INTRODUCTION = """\
 # API reference
 
@@ -116,10 +99,10 @@ def pages() -> dict[str, str]:
     """Write reference pages by their file in ``docs``."""
     names = list(public_names())
     # Names for extensions are not attributes of ``kz``.
+    told = (each.rpartition(".") for each in GROUPS["extensions"]["names"])
     extension = [
         Name(f"kz.{module}", name, getattr(import_module(f"kernelzoo.{module}"), name))
-        for module, listed in EXTENSION.items()
-        for name in listed
+        for module, _, name in told
     ]
     # Sphinx would show the signature of ``__new__``, which refuses unknown settings.
     for engine in Engine.registry.values():
@@ -127,7 +110,7 @@ def pages() -> dict[str, str]:
     index = [INTRODUCTION]
     for group, listed in by_task(names):
         index.append(f"## {group['heading']}\n\n{group['text'].strip()}\n\n{_listed(listed)}")
-    index += [f"{EXTENDING}\n{_listed(extension)}", NAMES]
+    index += [f"## For extensions\n\n{GROUPS['extensions']['text']}\n\n{_listed(extension)}", NAMES]
     written = {f"api/{name.qualified}.rst": name.page for name in [*names, *extension]}
     return written | {"api/index.md": "\n".join(index)}
 

@@ -16,8 +16,7 @@ from studies.__main__ import STUDIES
 from studies.study import DESCRIPTIONS, HEADER, RULE, TESTED, Study, tabulate
 
 DOCS = Path(__file__).resolve().parents[1]
-#: Units of finished studies, a record per line with its recipe, split and seed; a study without one
-#: shows the paper's numbers and its command.
+#: Units of finished studies, a record per line with its recipe, split and seed.
 LEDGERS = DOCS / "ledgers"
 #: By the name of the page: heading, question, models, prefix of the studies, notebooks.
 PAPERS: dict[str, dict[str, Any]] = tomllib.loads((DOCS / "papers.toml").read_text("utf-8"))
@@ -79,38 +78,27 @@ def _left_open(prefix: str, studies: dict[str, Study]) -> str:
 
 def _of_study(name: str, study: Study) -> str:
     ledger = LEDGERS / f"{study.ledger or name}.jsonl"
-    lines = ledger.read_text(encoding="utf-8").splitlines() if ledger.exists() else ()
-    units = [json.loads(line) for line in lines]
+    units = [json.loads(line) for line in ledger.read_text(encoding="utf-8").splitlines()]
     found = {f"{unit['recipe']}-{unit['split']}-{unit['seed']}": unit for unit in units}
     report = tabulate(study, found, study.splits)
     # The first version did not say so.
     versions = ", ".join(sorted({unit.get("kernelzoo", "0.1.0") for unit in units}))
-    source = f"ledger `docs/ledgers/{ledger.name}`, by kernelzoo {versions}"
-    columns = len(HEADER)
-    if not units:
-        # Without a run there is nothing of ours to show.
-        columns = 3 if study.published else 0
-        source = "numbers as printed in the paper, from `studies/`; ours are not in this build"
-    rows = [row[:columns] for row in report.printed()]
+    rows = report.printed()
     # Most readers compare; what the paper has not measured is long.
-    further = [row for row in rows if units and study.published and not row[2]]
-    tested = report.tested()
+    further = [row for row in rows if study.published and not row[2]]
     title = study.title if name not in study.title else name
-    parts = (
-        f"### {title} ({name})",
-        f"{study.measure}; {report.repetitions()}.",
-        markdown_table(HEADER[:columns], [row for row in rows if row not in further])
-        if columns
-        else "",
-        folded(f"{len(further)} rows that the paper does not have", markdown_table(HEADER, further))
-        if further
-        else "",
-        "Paired t-tests over our splits of what the paper says:" if tested else "",
-        markdown_table(TESTED, tested) if tested else "",
-        f"Source: {source}. To make or resume it:",
-        f"```\npython -m studies {name}\n```",
+    parts = [f"### {title} ({name})", f"{study.measure}; {report.repetitions()}."]
+    parts += [markdown_table(HEADER, [row for row in rows if row not in further])]
+    if further:
+        told = f"{len(further)} rows that the paper does not have"
+        parts.append(folded(told, markdown_table(HEADER, further)))
+    if tested := report.tested():
+        told = "Paired t-tests over our splits of what the paper says:"
+        parts += [told, markdown_table(TESTED, tested)]
+    parts.append(
+        f"Source: ledger `docs/ledgers/{ledger.name}`, by kernelzoo {versions}. To resume it:"
     )
-    return "\n\n".join(filter(None, parts))
+    return "\n\n".join([*parts, f"```\npython -m studies {name}\n```"])
 
 
 def folded(title: str, text: str) -> str:
