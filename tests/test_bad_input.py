@@ -702,7 +702,7 @@ OF_RESULTS = {
     ),
     "an unknown group": (
         lambda model, result: kz.extend(model, result, "predictive"),
-        ("groups", "extend", "one of 'prior'", "'predictive'"),
+        ("groups", "extend", "one of 'posterior_predictive'", "'predictive'"),
     ),
     "labels of other objects": (
         lambda model, result: kz.compare_engines(

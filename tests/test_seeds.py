@@ -56,9 +56,9 @@ SEEDED = {
     "neal_three_class": lambda seed: kz.datasets.neal_three_class(10, seed).X.to_numpy(),
     "cohort": lambda seed: kz.datasets.cohort(5, seed).X["clinical"].to_numpy(),
     "landmarks": lambda seed: kz.gaussian(1.0).landmarks(4, seed=seed)(X).to_numpy(),
-    "extend": lambda seed: (
-        kz.extend(REGRESSION, REGRESSED, ["prior"], draws=2, random_seed=seed)["prior"]["beta"]
-    ).to_numpy(),
+    "extend": lambda seed: kz.extend(
+        REGRESSION, REGRESSED, "posterior_predictive", random_seed=seed, progressbar=False
+    )["posterior_predictive"]["t"].to_numpy(),
     "predict": lambda seed: kz.predict(
         REGRESSION, REGRESSED, NEW, keep_draws=True, random_seed=seed
     )["t"].to_numpy(),
