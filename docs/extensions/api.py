@@ -1,5 +1,6 @@
 """Reference pages: one per public name, and one table per task."""
 
+import fnmatch
 import inspect
 import tomllib
 import types
@@ -121,10 +122,7 @@ def by_task(names: list[Name]) -> Iterator[tuple[dict[str, Any], list[Name]]]:
     for group in GROUPS["group"]:
         listed = []
         for pattern in group["names"]:
-            space = pattern.removesuffix("*")
-            whole = space != pattern
-            found = [k for k in left if k == pattern or (whole and k.startswith(space))]
-            if not found:
+            if not (found := fnmatch.filter(left, pattern)):
                 raise ValueError(f"{pattern} of docs/api.toml is no public name.")
             listed += [left.pop(key) for key in found]
         yield group, listed
