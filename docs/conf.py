@@ -49,7 +49,6 @@ myst_heading_anchors = 3
 autosummary_generate = False
 autodoc_typehints = "none"
 numpydoc_show_class_members = False
-numpydoc_use_plots = False
 
 WIDE = ("choose", "certificates", "equations", "cards/index")
 html_theme = "pydata_sphinx_theme"

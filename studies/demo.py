@@ -56,8 +56,7 @@ def _complete(out: Path, console: Console) -> None:
     console.rule("a kernel with missing rows: WishartCompletion")
     console.print(
         f"{len(model.coords['train'])} objects seen, {len(model.coords['test'])} missing: few "
-        "enough to compare with NUTS, which works on every model but first compiles the density's "
-        "gradient, once, for 10 to 30 seconds"
+        "enough to compare with NUTS, which first compiles the gradient for 10 to 30 seconds"
     )
     chains = CHAINS | {"draws": 1000, "tune": 300}
     runs = {kz.Exact(): {"draws": 4000}, kz.Gibbs(): chains, kz.NUTS(): chains}
@@ -70,8 +69,7 @@ def _fit(
 ) -> dict[str, DataTree]:
     """Fit with each engine, and save the results in files that begin with `stem`."""
     names = ", ".join(kz.engines(model).frame.query("applies != 'no'").index)
-    more = f"python -m kernelzoo engines {type(model).__name__}"
-    console.print(f"engines that apply: {names} ({more} says why others do not)")
+    console.print(f"engines that apply: {names} (kz.engines says why others do not)")
     results = {}
     for engine, options in runs.items():
         with warnings.catch_warnings():

@@ -111,12 +111,9 @@ def coverage(column: str, seed: int, **settings: Any) -> dict[str, float]:
 
 def coverage_study() -> Study:
     """Coverage of 90 % intervals, and errors, over 50 problems of each kind."""
-    kinds = {
-        "known truth": ("new targets", "error", "weights"),
-        "Friedman": ("new targets", "error"),
-    }
-    tasks = []
+    kinds, tasks = {"known truth": ("new targets", "error", "weights")}, []
     for column, settings in SETTINGS.items():
-        rows = tuple(f"{name}: {kind}" for name in settings["engines"] for kind in kinds[column])
+        own = kinds.get(column, ("new targets", "error"))
+        rows = tuple(f"{name}: {kind}" for name in settings["engines"] for kind in own)
         tasks.append(Task(column, rows, coverage, settings))
     return described("girolami2005-coverage", tasks)

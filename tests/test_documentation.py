@@ -84,6 +84,12 @@ def test_every_public_name_has_a_page():
     assert all(qualified in written["api/index.md"] for qualified in NAMES)
 
 
+def test_engines_show_their_settings():
+    shown, _ = api.signature_of_engine(None, "class", "kernelzoo.SMC", kz.SMC)
+    assert shown == "(kernel='IMH')"
+    assert api.signature_of_engine(None, "class", "kernelzoo.LearnedScale", kz.LearnedScale) is None
+
+
 def test_a_public_name_without_a_task_is_found():
     names = [*NAMES.values()]
     assert sum(len(listed) for _, listed in api.by_task(names)) == len(names)

@@ -9,6 +9,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from sphinx.util.inspect import stringify_signature
+
 import kernelzoo as kz
 from kernelzoo.inference import Engine
 
@@ -105,15 +107,19 @@ def pages() -> dict[str, str]:
         Name(f"kz.{module}", name, getattr(import_module(f"kernelzoo.{module}"), name))
         for module, _, name in told
     ]
-    # Sphinx would show the signature of ``__new__``, which refuses unknown settings.
-    for engine in Engine.registry.values():
-        engine.__signature__ = inspect.signature(engine)  # type: ignore[attr-defined]
     index = [INTRODUCTION]
     for group, listed in by_task(names):
         index.append(f"## {group['heading']}\n\n{group['text'].strip()}\n\n{_listed(listed)}")
     index += [f"## For extensions\n\n{GROUPS['extensions']['text']}\n\n{_listed(extension)}", NAMES]
     written = {f"api/{name.qualified}.rst": name.page for name in [*names, *extension]}
     return written | {"api/index.md": "\n".join(index)}
+
+
+def signature_of_engine(app: Any, what: str, name: str, value: Any, *given: Any) -> Any:
+    """Signature of an engine: Sphinx would show that of ``__new__``, which refuses settings."""
+    if what == "class" and issubclass(value, Engine):
+        return stringify_signature(inspect.signature(value), show_annotation=False), None
+    return None
 
 
 def by_task(names: list[Name]) -> Iterator[tuple[dict[str, Any], list[Name]]]:

@@ -72,4 +72,5 @@ def write(docs: Path) -> None:
 def setup(app: Sphinx) -> dict[str, bool]:
     """Write the pages when the builder is ready."""
     app.connect("builder-inited", lambda app: write(Path(app.srcdir)))
+    app.connect("autodoc-process-signature", api.signature_of_engine)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
