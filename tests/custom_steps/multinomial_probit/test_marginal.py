@@ -47,10 +47,23 @@ def model():
 def test_steps_after_tuning_are_of_the_average_size(model):
     step = MarginalProbit(model=model)
     step.setup_chain(np.random.default_rng(2), tune=5, draws=5)
-    point, _ = step.step(model.initial_point())
+    point = model.initial_point()
+    # After the first sweep the average is the last step.
+    for _ in range(4):
+        point, _ = step.step(point)
     step.stop_tuning()
     _, (stats,) = step.step(point)
     assert stats["hmc_step"] == pytest.approx(step.tuning.current(tune=False))
+    assert stats["hmc_step"] != pytest.approx(step.tuning.current(tune=True))
+
+
+@pytest.mark.parametrize(("target", "sign"), [(0.95, -1), (0.65, 1)])
+def test_steps_shrink_below_the_acceptance_that_is_asked_and_grow_above_it(model, target, sign):
+    tuning = MarginalProbit(model=model, target_accept=target).initial_tuning()
+    first = tuning.current(tune=False)
+    for _ in range(200):
+        tuning.update(0.8, tune=True)
+    assert sign * (tuning.current(tune=False) - first) > 0
 
 
 def evaluations_in_tuning(step, point, sweeps):
