@@ -23,12 +23,12 @@ from .inference.engine.convergence import ApproximationWarning, pareto_k
 from .inference.engine.fit import fit
 from .inference.engine.groups import extend
 from .inference.engine.paper import log_evidence
-from .inference.engine.paper_engines import EM, MAP, VB, Exact, Gibbs
 from .inference.engine.predict import predict
-from .inference.engine.recommend import engines, recommend
 from .inference.generic import ADVI, NUTS, SMC, Laplace, Pathfinder
 from .inference.left_out import select
 from .inference.multinomial_probit.classifier_combination import combine_classifiers
+from .inference.paper_engines import EM, MAP, VB, Exact, Gibbs
+from .inference.recommend import engines, recommend
 from .models import MODELS as MODELS
 from .models import combinations, distributions, kernels
 from .models.composite_function import composite_function

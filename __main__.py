@@ -25,7 +25,7 @@ from . import (
     predict,
 )
 from .datasets.dataset import Dataset
-from .inference.engine.recommend import EngineTable
+from .inference.recommend import EngineTable
 from .models.kernels import precomputed
 from .models.kernels.specification import Kernels
 from .validation import check_name

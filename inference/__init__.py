@@ -13,13 +13,7 @@ from .engine.paper import Algorithm as Algorithm
 from .engine.paper import Paper as Paper
 from .engine.paper import add_paper as add_paper
 from .engine.paper import identified as identified
-from .engine.paper_engines import EM as EM
-from .engine.paper_engines import MAP as MAP
-from .engine.paper_engines import VB as VB
-from .engine.paper_engines import Exact as Exact
-from .engine.paper_engines import Gibbs as Gibbs
 from .engine.predict import predict as predict
-from .engine.recommend import engines as engines
 from .engine.result import ExactOutput as ExactOutput
 from .engine.result import PointOutput as PointOutput
 from .engine.result import VariationalOutput as VariationalOutput
@@ -33,6 +27,12 @@ from .left_out import select as select
 from .multinomial_probit import PROBIT
 from .multinomial_probit.classifier_combination import combine_classifiers as combine_classifiers
 from .mutual_completion import MUTUAL
+from .paper_engines import EM as EM
+from .paper_engines import MAP as MAP
+from .paper_engines import VB as VB
+from .paper_engines import Exact as Exact
+from .paper_engines import Gibbs as Gibbs
+from .recommend import engines as engines
 
 # All papers of the package.
 for paper in (REGRESSION, CLASSIFICATION, PROBIT, WISHART, MIXTURE, DIAGONAL_WISHART, MUTUAL):

@@ -32,8 +32,8 @@ from .engine.engine import Engine, Kind, Run, too_large, why_no_gradients, why_n
 from .engine.evaluation import mode_worth
 from .engine.groups import log_density
 from .engine.independent import constrained_draws, lean_tree
-from .engine.mode import find_mode
 from .engine.result import trajectory, with_group
+from .mode import find_mode
 
 # Usual number of likelihood evaluations of a particle of SMC: stages times moves.
 _MOVES = 100

@@ -8,7 +8,7 @@ from xarray import Dataset
 
 import kernelzoo as kz
 from kernelzoo import inference
-from kernelzoo.inference.engine.predict import check_draws, stack_of_new_objects
+from kernelzoo.inference.new_objects import check_draws, stack_of_new_objects
 from kernelzoo.models import Declaration
 from kernelzoo.models.kernels.labels import aligned, ids_along
 

@@ -11,7 +11,7 @@ from ...models.composite_kernel import CompositeKernelClassification, CompositeK
 from ...validation import Count
 from ..engine.engine import Run, unknown_combination
 from ..engine.paper import Algorithm, Paper
-from ..engine.predict import predict_classes
+from ..new_objects import predict_classes
 from . import map, vb
 from .predict import identified_quantities, predict_targets, probabilities_of
 from .vb import fit_composite_kernel, path_of_scales

@@ -16,14 +16,14 @@ from xarray import DataArray, Dataset, DataTree
 
 from ...models.composite_kernel import CompositeKernelClassification, CompositeKernelRegression
 from ...numerics.normal_regression import primal, solve_lower, solve_upper
-from ..engine.predict import (
+from ..engine.result import RunningMoments
+from ..new_objects import (
     check_draws,
     compared_rows,
     composite_functions,
     stack_of_new_objects,
     tracked_blocks,
 )
-from ..engine.result import RunningMoments
 
 type CompositeKernelModel = CompositeKernelRegression | CompositeKernelClassification
 

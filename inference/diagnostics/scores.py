@@ -19,8 +19,8 @@ from ...validation import (
     check_probabilities,
     check_real,
 )
-from ..engine.predict import tracked_blocks
 from ..engine.provenance import check_result
+from ..new_objects import tracked_blocks
 
 OWNER = "held_out"
 

@@ -1,8 +1,7 @@
-"""Prediction for new objects from any engine's result; and what papers' predictions share."""
+"""Prediction for new objects from any engine's result."""
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -11,22 +10,15 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import xarray as xr
-from numpy.typing import NDArray
 from xarray import DataArray, Dataset, DataTree
 
-from ...models.combinations.sums import Combination, WeightedSum
-from ...models.kernels.dask_stack import compared_objects
-from ...models.kernels.stack import as_stack
 from ...user_warnings import numpy_warnings
 from ...validation import Seed, argument_error, check_arguments, integer_seed
 from .completions import predict_each_completion
 from .paper import models_with, paper_with
 from .progress import track
 from .provenance import check_fitted, check_model
-from .result import RunningMoments, check_store, pooled, with_group
-
-# Largest block of functions held at once, in numbers (64 MB).
-BLOCK = 8_000_000
+from .result import check_store, pooled, with_group
 
 
 def predict(
@@ -210,129 +202,3 @@ def _written(predictions: Iterable[Dataset], path: Path) -> Dataset:
         else:
             chunk.to_zarr(path, mode="w-", consolidated=False)
     return xr.open_zarr(path, consolidated=False, chunks=None)
-
-
-def stack_of_new_objects(model: pm.Model, kernels_new: Any) -> DataArray:
-    """Kernels (kernel, new obs, basis) of new objects, aligned to the model's, or ValueError."""
-    if kernels_new is None:
-        rule = "kernels between new and training objects"
-        raise argument_error("kernels_new", "predict", rule, "None")
-    dims = ("kernel", "obs", "basis")
-    coords = {dim: np.asarray(model.coords[dim]) for dim in dims}
-    # Names and labels alone count.
-    entries = np.broadcast_to(np.nan, [len(labels) for labels in coords.values()])
-    trained = DataArray(entries, dims=dims, coords=coords)
-    trained["kernel"].attrs.update(getattr(model, "origin", {}))
-    return as_stack(kernels_new, like=trained, owner="predict", argument="kernels_new")
-
-
-def compared_rows(result: DataTree) -> DataArray:
-    """Rows (kernel, obs, basis) of a few training objects: all that results on Dask hold."""
-    data = result["constant_data"]
-    if "K_rows" in data:
-        return data["K_rows"].rename(compared="obs").transpose("kernel", "obs", "basis")
-    stack = data["K"].transpose("kernel", "obs", "basis")
-    return stack.isel(obs=compared_objects(stack.sizes["obs"]))
-
-
-def check_draws(model: pm.Model, posterior: Dataset, *names: str) -> None:
-    """Raise unless the result holds draws of those named variables that are random."""
-    free = {rv.name for rv in model.free_RVs}
-    for name in names:
-        if name in free and name not in posterior:
-            raise argument_error("result", "predict", f"a result with draws of {name}", "none")
-
-
-def composite_functions(stack: NDArray, beta: NDArray, W: NDArray) -> NDArray:
-    """Functions f (draw, obs, class) = sum_s beta_s K_s w_c of draws of the weights.
-
-    The objects are the first axis in memory, so that no array is transposed: O(draws S N M C).
-    """
-    n_draws, n_classes, n_basis = W.shape
-    f = np.zeros((stack.shape[1], n_draws * n_classes))
-    for kernel, weight in zip(stack, beta.T, strict=True):
-        f += kernel @ (weight[:, None, None] * W).reshape(-1, n_basis).T
-    return f.reshape(-1, n_draws, n_classes).transpose(1, 0, 2)
-
-
-def combined_functions(
-    rule: Combination, stack: NDArray, beta: NDArray, W: NDArray
-) -> NDArray[np.float64]:
-    """Functions f (draw, obs, class) on the composite kernel of any rule: O(draws N M (S + C))."""
-    if isinstance(rule, WeightedSum):
-        return composite_functions(stack, beta, W)
-    terms = rule.terms(stack)
-    f = np.empty((len(W), stack.shape[1], W.shape[1]))
-    for values, weights, regressors in zip(f, beta, W, strict=True):
-        np.matmul(rule.from_terms(np.tensordot(weights, terms, axes=1)), regressors.T, out=values)
-    return f
-
-
-@contextmanager
-def tracked_blocks(
-    n_draws: int, numbers_a_draw: int, progressbar: bool
-) -> Iterator[Iterator[slice]]:
-    """Slices of the draws with at most `BLOCK` numbers each, and a bar where there are several."""
-    size = max(1, BLOCK // numbers_a_draw)
-    slices = [slice(start, min(start + size, n_draws)) for start in range(0, n_draws, size)]
-
-    def each() -> Iterator[slice]:
-        for block in slices:
-            yield block
-            bar.advance(block.stop - block.start)
-
-    visible = progressbar and len(slices) > 1
-    with track(n_draws, "Predictions by draw", visible=visible) as bar:
-        yield each()
-
-
-def predict_classes(
-    probabilities_of: Callable[[Any, Dataset, Any], tuple[Callable[[slice], NDArray], DataArray]],
-    model: pm.Model,
-    result: DataTree,
-    kernels_new: Any,
-    *,
-    keep_draws: bool,
-    progressbar: bool,
-    random_seed: int | None = None,
-) -> Dataset:
-    """Class probabilities of new objects, averaged over blocks of draws; see `predict`.
-
-    `probabilities_of` gives the function that maps a slice of the draws to probabilities, and the
-    labels of the objects. With a `random_seed`, classes of the new objects are drawn as well.
-    """
-    posterior = result["posterior"].to_dataset()
-    probabilities, obs = probabilities_of(model, posterior, kernels_new)
-    classes = np.asarray(model.coords["class"])
-    chains = posterior.sizes["chain"], posterior.sizes["draw"]
-    n_draws, shape = chains[0] * chains[1], (len(obs), len(classes))
-    moments = RunningMoments()
-    draws = np.empty((n_draws, *shape)) if keep_draws else None
-    codes = None if random_seed is None else np.empty((n_draws, len(obs)), dtype=np.int64)
-    rng = np.random.default_rng(random_seed)
-    with tracked_blocks(n_draws, len(obs) * len(classes), progressbar) as blocks:
-        for block in blocks:
-            p = probabilities(block)
-            moments.update(p)
-            if draws is not None:
-                draws[block] = p
-            if codes is not None:
-                # The last sum is one up to rounding.
-                below = p.cumsum(axis=-1)[..., :-1] < rng.random((*p.shape[:2], 1))
-                codes[block] = below.sum(axis=-1)
-    mean, dims = moments.mean, ("obs", "class")
-    variables: dict[str, Any] = {
-        "probability": (dims, mean, {"long_name": "posterior predictive"}),
-        "probability_sd": (dims, moments.spread, {"long_name": "posterior sd of p"}),
-        "label": ("obs", classes[mean.argmax(-1)]),
-    }
-    coords: dict[str, Any] = {"obs": obs, "class": classes}
-    if keep_draws or random_seed is not None:
-        coords |= {dim: posterior[dim] for dim in ("chain", "draw")}
-    if draws is not None:
-        variables["probability_draws"] = ("chain", "draw", *dims), draws.reshape(*chains, *shape)
-    if codes is not None:
-        # Further likelihoods that were added to the model come after its own.
-        by_draw = codes.reshape(*chains, len(obs))
-        variables[model.observed_RVs[0].name] = ("chain", "draw", "obs"), by_draw
-    return Dataset(variables, coords)

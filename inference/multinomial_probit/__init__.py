@@ -13,7 +13,7 @@ from ...models.multinomial_probit import MultinomialProbit
 from ...validation import Count, CountOrZero, Fraction, Positive, argument_error
 from ..engine.engine import Run, unknown_combination
 from ..engine.paper import Algorithm, Paper
-from ..engine.predict import predict_classes
+from ..new_objects import predict_classes
 from .predict import identified_quantities, probabilities_of
 from .vb import fit_multinomial_probit, path_of_scales, unsupported
 

@@ -19,8 +19,8 @@ from ...models.kernels.stack import as_stack
 from ...models.multinomial_probit import MultinomialProbit
 from ...numerics.probit import class_probabilities
 from ...validation import argument_error
-from ..engine.predict import check_draws, combined_functions, compared_rows, stack_of_new_objects
 from ..engine.provenance import equal_but_for_rounding
+from ..new_objects import check_draws, combined_functions, compared_rows, stack_of_new_objects
 
 
 def _functions_by_draw(

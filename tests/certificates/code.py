@@ -8,7 +8,7 @@ from pathlib import Path
 
 import kernelzoo
 from kernelzoo.inference import Engine
-from kernelzoo.inference.engine.paper_engines import PaperEngine
+from kernelzoo.inference.paper_engines import PaperEngine
 
 from .cells import DECLARATION, Cell, problem_of
 

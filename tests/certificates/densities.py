@@ -12,7 +12,7 @@ from kernelzoo.custom_steps.block import ValueMap
 from kernelzoo.inference.diagnostics.calibrate import FromPrior
 from kernelzoo.inference.engine.evaluation import python_mode
 from kernelzoo.inference.engine.groups import log_density
-from kernelzoo.inference.engine.mode import compile_objective
+from kernelzoo.inference.mode import compile_objective
 
 from .case import Case, NotRunError, reference, silent
 from .findings import Finding, passed_if

@@ -19,8 +19,8 @@ from xarray import DataTree
 from kernelzoo.custom_steps.block import ValueMap
 from kernelzoo.inference import EM, MAP, Engine, Laplace
 from kernelzoo.inference.engine.evaluation import python_mode
-from kernelzoo.inference.engine.paper_engines import BY_GRADIENTS
 from kernelzoo.inference.generic import unconstrained_labels
+from kernelzoo.inference.paper_engines import BY_GRADIENTS
 from kernelzoo.models import MutualKernelCompletion, WishartCompletion, WishartKernelMixture
 
 from .case import Case, silent

@@ -14,8 +14,8 @@ import kernelzoo as kz
 from kernelzoo.inference.composite_kernel import map as composite_kernel
 from kernelzoo.inference.composite_kernel.map import find_composite_kernel_mode
 from kernelzoo.inference.engine.engine import Run
-from kernelzoo.inference.engine.mode import search_by_gradients
-from kernelzoo.inference.engine.paper_engines import BY_GRADIENTS, PaperEngine
+from kernelzoo.inference.mode import search_by_gradients
+from kernelzoo.inference.paper_engines import BY_GRADIENTS, PaperEngine
 
 RUN = Run(random_seed=1, progressbar=False)
 QUIET = {"random_seed": 1, "progressbar": False, "log_likelihood": False}

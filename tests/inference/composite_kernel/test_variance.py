@@ -6,7 +6,7 @@ import xarray as xr
 from xarray import DataTree
 
 import kernelzoo as kz
-from kernelzoo.inference.engine import predict as predict_module
+from kernelzoo.inference import new_objects
 
 KERNELS, OUTPUTS = ["u", "v"], ["a", "b", "c"]
 STACK = np.random.default_rng(0).normal(size=(2, 7, 4))
@@ -53,7 +53,7 @@ CASES = [
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("block", [1, 8_000_000], ids=["blocks of one draw", "one block"])
 def test_parts_are_covariances_with_the_response(case, block, monkeypatch):
-    monkeypatch.setattr(predict_module, "BLOCK", block)
+    monkeypatch.setattr(new_objects, "BLOCK", block)
     tree = result(**case)
     explained = kz.scores.variance_explained(tree)
     posterior = tree["posterior"].to_dataset()

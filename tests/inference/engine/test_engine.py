@@ -14,8 +14,8 @@ from kernelzoo.inference.engine.engine import Engine, as_engine, coordinates
 from kernelzoo.inference.engine.evaluation import python_mode
 from kernelzoo.inference.engine.groups import by_observation
 from kernelzoo.inference.engine.paper import identified
-from kernelzoo.inference.engine.paper_engines import PaperEngine
 from kernelzoo.inference.engine.provenance import data_in, data_of, differing_data
+from kernelzoo.inference.paper_engines import PaperEngine
 
 # Quick settings of each engine, which reach its whole code path on a model's smallest example.
 QUICK = {

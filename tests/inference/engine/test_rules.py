@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import kernelzoo as kz
-from kernelzoo.inference.engine import recommend
+from kernelzoo.inference import recommend
 from kernelzoo.inference.engine.engine import Engine, Run
-from kernelzoo.inference.engine.paper_engines import PaperEngine
+from kernelzoo.inference.paper_engines import PaperEngine
 from kernelzoo.models import composite_kernel, multinomial_probit
 
 MODELS = {

@@ -13,7 +13,7 @@ import kernelzoo as kz
 from kernelzoo import custom_steps
 from kernelzoo.inference.engine.engine import Engine
 from kernelzoo.inference.engine.paper import PAPERS, Algorithm, Paper
-from kernelzoo.inference.engine.paper_engines import BY_GRADIENTS, PaperEngine
+from kernelzoo.inference.paper_engines import BY_GRADIENTS, PaperEngine
 from kernelzoo.validation import Count, CountOrZero
 
 ENGINES = Engine.registry.values()

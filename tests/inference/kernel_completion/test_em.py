@@ -9,8 +9,8 @@ from scipy import stats
 from kernelzoo.custom_steps.block import ValueMap
 from kernelzoo.inference.engine.engine import Run
 from kernelzoo.inference.engine.fit import fit
-from kernelzoo.inference.engine.paper_engines import EM
 from kernelzoo.inference.kernel_completion.wishart import completion_by_em
+from kernelzoo.inference.paper_engines import EM
 from kernelzoo.models.wishart_completion import WishartCompletion
 from kernelzoo.numerics.wishart import Spectrum
 

@@ -12,8 +12,8 @@ import xarray as xr
 
 import kernelzoo as kz
 from joint_completion import joint_probit
+from kernelzoo.inference import recommend
 from kernelzoo.inference.completion import CompletedKernels, complete_kernels
-from kernelzoo.inference.engine import recommend
 from kernelzoo.inference.engine.completions import fit_each_completion, number_of_fits, rubin
 from kernelzoo.inference.engine.engine import Run
 

@@ -8,7 +8,6 @@ import pytest
 from kernelzoo.custom_steps.block import ValueMap
 from kernelzoo.inference.engine.engine import Run
 from kernelzoo.inference.engine.fit import fit
-from kernelzoo.inference.engine.paper_engines import EM
 from kernelzoo.inference.mutual_completion import em as mutual_kernel_completion
 from kernelzoo.inference.mutual_completion.em import (
     MutualObjective,
@@ -16,6 +15,7 @@ from kernelzoo.inference.mutual_completion.em import (
     fit_mutual_kernel_completion,
     minimize,
 )
+from kernelzoo.inference.paper_engines import EM
 from kernelzoo.models.mutual_kernel_completion import MutualKernelCompletion
 from mutual_fixture import problem_of, random_kernels, random_problem
 

@@ -13,11 +13,11 @@ from kernelzoo.custom_steps.mutual_completion.steps import (
 )
 from kernelzoo.inference.engine.engine import Run
 from kernelzoo.inference.engine.paper import log_evidence
-from kernelzoo.inference.engine.paper_engines import Exact
 from kernelzoo.inference.mutual_completion.exact import (
     nested_groups,
     sample_mutual_kernel_completion,
 )
+from kernelzoo.inference.paper_engines import Exact
 from kernelzoo.models.completion.incomplete import half_of_visible
 from kernelzoo.models.mutual_kernel_completion import MutualKernelCompletion
 from mutual_fixture import random_kernels

@@ -9,7 +9,7 @@ import pymc as pm
 import pytest
 
 import kernelzoo as kz
-from kernelzoo.inference.engine import recommend as module
+from kernelzoo.inference import recommend as module
 from kernelzoo.inference.engine.engine import Engine, Run
 from kernelzoo.inference.engine.progress import OutOfTime
 

@@ -13,10 +13,10 @@ from pytensor.gradient import grad
 from pytensor.tensor import TensorVariable
 from scipy.optimize import OptimizeResult, minimize
 
-from ...validation import Count
-from .engine import Run
-from .independent import constrained_draws
-from .result import PointOutput
+from ..validation import Count
+from .engine.engine import Run
+from .engine.independent import constrained_draws
+from .engine.result import PointOutput
 
 Space = Literal["constrained", "unconstrained"]
 

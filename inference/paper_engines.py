@@ -12,8 +12,8 @@ import pymc as pm
 from pymc.sampling.mcmc import STEP_METHODS
 from xarray import DataTree
 
-from ...user_warnings import warn_user
-from ...validation import (
+from ..user_warnings import warn_user
+from ..validation import (
     Count,
     CountOrZero,
     Fraction,
@@ -22,13 +22,12 @@ from ...validation import (
     check_arguments,
     check_name,
 )
-from .chains import has_workers, keywords_of, run_chains, sample_on_workers
-from .convergence import convergence_of_ascent, pareto_k
-from .engine import Engine, Kind, Run, why_no_gradients, why_not_dask
-from .independent import independent_draws
-from .mode import Space, search_by_gradients
-from .paper import Algorithm, models_with, paper_with
-from .result import (
+from .engine.chains import has_workers, keywords_of, run_chains, sample_on_workers
+from .engine.convergence import convergence_of_ascent, pareto_k
+from .engine.engine import Engine, Kind, Run, why_no_gradients, why_not_dask
+from .engine.independent import independent_draws
+from .engine.paper import Algorithm, models_with, paper_with
+from .engine.result import (
     ExactOutput,
     PointOutput,
     VariationalOutput,
@@ -36,6 +35,7 @@ from .result import (
     trajectory,
     with_group,
 )
+from .mode import Space, search_by_gradients
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -16,16 +16,16 @@ from rich.markup import escape
 from rich.table import Table
 from threadpoolctl import threadpool_limits
 
-from ...user_warnings import numpy_warnings
-from ...validation import Count, CountOrZero, Positive, check_arguments
-from .chains import processes
-from .completions import number_of_fits
-from .engine import Engine, Kind, Run, checked_model, coordinates, engines_for, every_engine
-from .evaluation import compiling_with, python_mode
+from ..user_warnings import numpy_warnings
+from ..validation import Count, CountOrZero, Positive, check_arguments
+from .engine.chains import processes
+from .engine.completions import number_of_fits
+from .engine.engine import Engine, Kind, Run, checked_model, coordinates, engines_for, every_engine
+from .engine.evaluation import compiling_with, python_mode
+from .engine.progress import Clock, OutOfTime, stopped_by_ctrl_c, track
+from .engine.provenance import check_model
+from .engine.result import ExactOutput, VariationalOutput
 from .paper_engines import BY_GRADIENTS, Gibbs, PaperEngine
-from .progress import Clock, OutOfTime, stopped_by_ctrl_c, track
-from .provenance import check_model
-from .result import ExactOutput, VariationalOutput
 
 REASONS: dict[Kind, str] = {
     "exact": "It draws independently from the posterior, so there is nothing to diagnose.",

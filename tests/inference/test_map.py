@@ -9,9 +9,9 @@ import pytest
 import kernelzoo as kz
 from kernelzoo.inference.engine import paper
 from kernelzoo.inference.engine.engine import Engine, Run
-from kernelzoo.inference.engine.mode import search_by_gradients
 from kernelzoo.inference.engine.paper import Algorithm, Paper
-from kernelzoo.inference.engine.paper_engines import PaperEngine
+from kernelzoo.inference.mode import search_by_gradients
+from kernelzoo.inference.paper_engines import PaperEngine
 
 QUIET = {"random_seed": 1, "progressbar": False}
 UNIFORM = kz.combinations.DirichletWeights(varphi=1)
