@@ -15,6 +15,7 @@ from kernelzoo.models import (
     CompositeKernelRegression,
     DiagonalWishartCompletion,
     MultinomialProbit,
+    LearnedScale,
     MutualKernelCompletion,
     WishartCompletion,
     WishartKernelMixture,
@@ -88,7 +89,7 @@ def _probit(specification: Any, combination: Any, objects: int, **priors: Any) -
     return make
 
 
-def probit_problem(combination: Any = None) -> MultinomialProbit:
+def probit_problem(combination: Any = None, **changes: Any) -> MultinomialProbit:
     """Ten objects, three classes, two kernels, and a prior under which chains mix."""
     x = np.random.default_rng(1).normal(size=(10, 2))
     distances = ((x[:, None] - x[None]) ** 2).sum(-1)
@@ -96,8 +97,7 @@ def probit_problem(combination: Any = None) -> MultinomialProbit:
         {"near": np.exp(-2 * distances), "far": np.exp(-distances / 8)},
         np.arange(10) % 3,
         combination=combinations.Mean(2.0, 1.0) if combination is None else combination,
-        tau=6.0,
-        upsilon=3.0,
+        **_PROPER | changes,
     )
 
 
@@ -114,6 +114,8 @@ _WEIGHTS: dict[str, Any] = {
 _UNIFORM = combinations.DirichletWeights(varphi=1.0)
 _NOISE: dict[str, Any] = {"rho": 3.0, "varrho": 1.0}
 _PROPER: dict[str, Any] = {"tau": 6.0, "upsilon": 3.0}
+_SCALE = LearnedScale(3.0, 0.7)
+_WEIGHTS_AND_SCALE: dict[str, Any] = _WEIGHTS | {"varsigma": _SCALE}
 
 _PROBIT, _MIXTURE, _MUTUAL = MultinomialProbit, WishartKernelMixture, MutualKernelCompletion
 _REGRESSION, _CLASSIFICATION = CompositeKernelRegression, CompositeKernelClassification
@@ -157,6 +159,13 @@ VARIANTS = (
         _probit(_PROPER_WIDTHS, combinations.Mean(2.0, 1.0), 10, **_PROPER),
     ),
     Variant(
+        "probit-scale",
+        "learned scale",
+        _PROBIT,
+        _with(_PROBIT, upsilon=LearnedScale()),
+        lambda: probit_problem(upsilon=_SCALE),
+    ),
+    Variant(
         "regression",
         "",
         _REGRESSION,
@@ -179,6 +188,13 @@ VARIANTS = (
         lambda: _REGRESSION.example(**(_WEIGHTS | {"combination": _UNIFORM}), **_NOISE),
     ),
     Variant(
+        "regression-scale",
+        "learned scale",
+        _REGRESSION,
+        _with(_REGRESSION, varsigma=LearnedScale()),
+        lambda: _REGRESSION.example(**_WEIGHTS_AND_SCALE, **_NOISE),
+    ),
+    Variant(
         "classification",
         "",
         _CLASSIFICATION,
@@ -191,6 +207,13 @@ VARIANTS = (
         _CLASSIFICATION,
         _with(_CLASSIFICATION, combination=_UNIFORM),
         lambda: _CLASSIFICATION.example(**(_WEIGHTS | {"combination": _UNIFORM})),
+    ),
+    Variant(
+        "classification-scale",
+        "learned scale",
+        _CLASSIFICATION,
+        # Under a broader prior, the scores of so few objects have tails too long for any chain.
+        lambda: _CLASSIFICATION.example(**_WEIGHTS_AND_SCALE),
     ),
     Variant("wishart", "", WishartCompletion, WishartCompletion.example),
     Variant("diagonal", "", DiagonalWishartCompletion, DiagonalWishartCompletion.example),
