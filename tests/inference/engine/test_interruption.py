@@ -10,8 +10,9 @@ import pymc as pm
 import pytest
 
 import kernelzoo as kz
+from kernelzoo.inference import mode
 from kernelzoo.inference.engine import fit as fit_module
-from kernelzoo.inference.engine import independent, mode
+from kernelzoo.inference.engine import independent
 from kernelzoo.inference.engine.progress import Clock, interruptible
 
 QUIET = {"random_seed": 1, "progressbar": False}
