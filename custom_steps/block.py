@@ -309,13 +309,17 @@ class GibbsBlock(BlockedStep):
                 f"The sweep of {type(self).__name__} must return (values, stats), with a new value "
                 f"of each variable of the step: {', '.join(map(repr, owned))}. Got values of {got}."
             )
+        if {*stats} != {*self.stats_dtypes_shapes}:
+            known = f"those of stats_dtypes_shapes: {[*self.stats_dtypes_shapes]}"
+            raise ValueError(f"The statistics of {named} must be {known}. Got {[*stats]}.")
         with np.errstate(invalid="ignore"):
             moved = self._output_map.unconstrain(values)
-        for name, value in zip(owned, moved.values(), strict=True):
-            if np.isnan(value).any():
+        for name, (place, value) in zip(owned, moved.items(), strict=True):
+            if np.isnan(value).any() or value.shape != point[place].shape:
                 raise ValueError(
-                    f"The sweep of {named} must return values in the support of their variables. "
-                    f"That of {name!r} is NaN, or outside of it."
+                    f"The sweep of {named} must return values in the support of their variables, "
+                    f"and of their shapes. That of {name!r} is NaN, or outside of its support, or "
+                    f"not of the shape {point[place].shape}: {value.shape}."
                 )
         # A copy keeps the order of the keys, on which the sampler relies.
         return {**point, **moved}, [stats]

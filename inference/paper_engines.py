@@ -202,6 +202,9 @@ class Gibbs(PaperEngine[Sequence[Any]]):
         if has_workers(run):
             return sample_on_workers(self, model, run)
         steps = self.implement(model, run)
+        if not isinstance(steps, Sequence):
+            function, got = self.algorithm(model).function.__name__, type(steps).__name__
+            raise TypeError(f"{function} must return a list of step methods. Got a {got}.")
         return run_chains(model, run, step=list(steps))
 
 

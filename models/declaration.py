@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from contextvars import ContextVar
 from copy import deepcopy
 from inspect import Signature, signature
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any, ClassVar, Self, SupportsIndex, override
 
 import cloudpickle
@@ -59,12 +59,15 @@ class Declaration(pm.Model):
         Variables whose posterior mean and standard deviation are accumulated draw by draw.
     kernel_source : KernelSource
         Where the kernels come from.
+    origin : mapping of str to str
+        Attributes of the kernels: their normalisations and training objects.
     """
 
     __signature__: ClassVar[Signature]
     large: frozenset[str] = frozenset()
     streamed: tuple[str, ...] = ()
     kernel_source: KernelSource = IN_MEMORY
+    origin: Mapping[Any, Any] = MappingProxyType({})
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Show the constructor's arguments to `help` and editors: PyMC's metaclass hides them."""
@@ -102,6 +105,11 @@ class Declaration(pm.Model):
     def variant(self) -> str:
         """Variant of the model, which results store."""
         return ""
+
+    def add_kernels(self, stack: xr.DataArray) -> None:
+        """Add the coords of a stack, and keep what tells whether new kernels are computed alike."""
+        self.origin = stack["kernel"].attrs
+        self.add_coords({dim: stack[dim].values for dim in DIMS})
 
     def seal(self) -> None:
         """Record the declared terms, so that hand-written engines can refuse an amended model.
@@ -145,6 +153,7 @@ class Declaration(pm.Model):
         symmetric or positive semidefinite if they were when the model was declared. New matrices
         cost O(n^3), unchanged data nothing.
         """
+        self.amendments()  # raises for a model that is not sealed
         self.check_stand_ins()
         for data in self.data_vars:
             name = str(data.name)
@@ -292,9 +301,6 @@ class CompositeDeclaration(Declaration):
     takes: ClassVar[str]
 
     combination: Any
-    kernel_source: KernelSource
-    #: Attributes of the kernels: their normalisations and training objects.
-    origin: dict[str, Any]
 
     def read_kernels(
         self, kernels: Any, combination: str | Combination, shape: float, rate: float | LearnedScale
@@ -305,7 +311,6 @@ class CompositeDeclaration(Declaration):
         """
         owner = type(self).__name__
         stack, self.kernel_source = read_kernels(kernels, owner)
-        self.origin = stack["kernel"].attrs
         if isinstance(combination, str):
             check_name(combination, self.rules, "combination", owner)
             combination = self.rules[combination]()
@@ -326,7 +331,7 @@ class CompositeDeclaration(Declaration):
             warn_of_negligible(stack, owner, (start / shape) ** 0.5)
             fixed = source.fixed if isinstance(source, ParametricStack) else stack
             warn_of_near_identity(fixed, owner)
-        self.add_coords({dim: stack[dim].values for dim in DIMS})
+        self.add_kernels(stack)
         return stack
 
     @property

@@ -166,6 +166,49 @@ def test_a_sweep_keeps_the_posterior(paper):
         assert stats.ks_2samp(moved, drawn[name].values[4000:]).pvalue > 1e-3
 
 
+def differences(step_type, model, sweeps=5, size=1000):
+    """Standard errors by which sweeps move means over the joint distribution: 0 for a right step.
+
+    Variables and data are drawn from the declaration. The statistics contain the data, through the
+    log likelihood: a step that ignores them keeps the prior of the variables.
+    """
+    drawn = pm.sample_prior_predictive(size, model=model, random_seed=1)
+    w = drawn["prior"]["w"].values[0]
+    y = drawn["prior_predictive"]["y"].values[0]
+    K, rng = model["K"].get_value()[0], np.random.default_rng(2)
+
+    def statistics(w, y):
+        log_likelihood = stats.t(model.nu, K @ w, model.sigma).logpdf(y).mean()
+        return np.concatenate([w, w**2, [log_likelihood]])
+
+    moves = []
+    for now, data in zip(w, y, strict=True):
+        pm.set_data({"targets": data}, model=model)
+        step, before = step_type(model=model), now
+        for _ in range(sweeps):
+            now = step.sweep({"w": now}, rng)[0]["w"]
+        moves.append(statistics(now, data) - statistics(before, data))
+    moves = np.array(moves)
+    return moves.mean(axis=0) / moves.std(axis=0, ddof=1) * np.sqrt(size)
+
+
+def test_sweeps_keep_the_joint_distribution(registries):
+    toy = import_module("toy_kernels")
+    X = np.random.default_rng(3).normal(size=(8, 2))
+    model = toy.RobustRidge(kz.gaussian(0.5)(X), np.zeros(8), sigma=1.0)
+    assert_z(differences(toy.ScaleMixture, model))
+
+    class Wrong(toy.ScaleMixture):
+        """The shape lacks the half of the likelihood."""
+
+        def precisions(self, residuals, rng):
+            rate = 0.5 * (self.nu * self.sigma**2 + residuals**2)
+            return rng.gamma(0.5 * self.nu, 1 / rate)
+
+    with pytest.raises(AssertionError):
+        assert_z(differences(Wrong, model))
+
+
 def test_a_sweep_keeps_the_prior(paper):
     model, rng = type(paper)(X), np.random.default_rng(5)
     step = PAPERS[type(model)].gibbs.function(model, None)[0]
@@ -190,13 +233,42 @@ def test_a_step_must_return_its_variables(paper):
             step.step(paper.initial_point())
 
 
-@pytest.mark.parametrize("wrong", [{"mu": np.nan, "tau": 1.0}, {"mu": 0.0, "tau": -1.0}])
+@pytest.mark.parametrize(
+    "wrong",
+    [{"mu": np.nan, "tau": 1.0}, {"mu": 0.0, "tau": -1.0}, {"mu": np.zeros(1), "tau": 1.0}],
+)
 def test_a_step_must_stay_in_the_support(paper, wrong):
     """Bug: a chain of NaN had converged."""
     step = PAPERS[type(paper)].gibbs.function(paper, None)[0]
     step.sweep = lambda values, rng: (wrong, {})
     with pytest.raises(ValueError, match="NormalGibbs of 'mu', 'tau' must return values in the su"):
         step.step(paper.initial_point())
+
+
+@pytest.mark.parametrize("stats", [{}, {"moved": 1.0, "other": 2.0}])
+def test_a_step_must_return_the_statistics_that_it_declares(paper, stats):
+    step = PAPERS[type(paper)].gibbs.function(paper, None)[0]
+    step.stats_dtypes_shapes = {"moved": (float, [])}
+    step.sweep = lambda values, rng: (values, stats)
+    with pytest.raises(ValueError, match="statistics of NormalGibbs of 'mu', 'tau' must be those"):
+        step.step(paper.initial_point())
+
+
+def test_functions_of_a_paper_must_return_what_engines_take(paper):
+    """Bug: "'dict' object has no attribute 'assign_attrs'"."""
+
+    class Loose(type(paper)):
+        pass
+
+    add_paper(Paper(Loose, gibbs=Algorithm(lambda model, run: None), predict=lambda *_, **__: {}))
+    model = Loose(X)
+    with pytest.raises(TypeError, match="<lambda> must return a list of step methods"):
+        kz.fit(model, "gibbs", **OPTIONS)
+    with pytest.raises(TypeError, match="'predict' of the Paper of Loose must return a Dataset"):
+        kz.predict(model, kz.fit(model, "exact", **OPTIONS))
+    add_paper(replace(PAPERS[Loose], identified=lambda result, variant: {}))
+    with pytest.raises(TypeError, match="'identified' of the Paper of Loose must return a Datas"):
+        identified(kz.fit(model, "exact", **OPTIONS), model)
 
 
 def test_errors_in_a_sweep_name_the_step(paper):
@@ -284,7 +356,7 @@ def test_a_model_that_is_not_sealed_says_so():
                 pm.Normal("x", pm.Normal("mu"), observed=X)
 
     with pytest.raises(ValueError, match=r"Unsealed must end with self\.seal\(\)"):
-        kz.fit(Unsealed(), "laplace", **OPTIONS)
+        kz.fit(Unsealed(), "nuts", draws=10**9, **OPTIONS)
 
 
 def test_predictions_of_a_new_paper(paper, results):
@@ -328,11 +400,19 @@ def test_a_new_model_on_kernels(registries):
     comparison = kz.compare_engines({"exact": result, "laplace": laplace})
     assert comparison.reference == "exact"
     assert {name.partition("[")[0] for name in comparison.variables.index.get_level_values(0)} == {
-        "w"
+        "f"
     }
     assert np.isfinite(kz.scores.loo_kfold(model, "exact", k=2, **OPTIONS).elpd)
+    others = kernels(features[20:], train[::-1].set_axis(train.index))
+    with pytest.raises(ValueError, match="against objects with other features"):
+        kz.predict(model, result, others)
+    with pytest.raises(ValueError, match="kernels normalised as the training kernels"):
+        kz.predict(model, result, kernels.normalize("trace")(features[20:], train))
     with pytest.raises(ValueError, match="unknown 'Q'"):
         ridge(K, y[:20].rename({"P3": "Q"}))
+    for wrong in ((K, y[:19]), (K, y[:20].where(y > 0)), (K.isel(kernel=[0, 0]), y[:20])):
+        with pytest.raises(ValueError, match="argument of"):
+            ridge(*wrong)
     del result["posterior"]["w"]
     with pytest.raises(ValueError, match="a result with draws of w"):
         kz.predict(model, result, K_new)

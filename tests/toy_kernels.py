@@ -1,31 +1,43 @@
-"""A model on kernels, added from outside the package: Bayesian ridge regression on one kernel."""
+"""Two models on a kernel, added from outside the package: ridge regression, and a robust one."""
 
 import numpy as np
 import pymc as pm
 from scipy.linalg import cho_factor, cho_solve, solve_triangular
 from scipy.stats import multivariate_normal
-from xarray import Dataset
+from xarray import Dataset, dot
 
 import kernelzoo as kz
 from kernelzoo import inference
+from kernelzoo.custom_steps import GibbsBlock
 from kernelzoo.inference.new_objects import check_draws, stack_of_new_objects
 from kernelzoo.models import Declaration
 from kernelzoo.models.kernels.labels import aligned, ids_along
+from kernelzoo.validation import argument_error, check_positive, check_targets
 
 
-class KernelRidge(Declaration):
-    """w ~ N(0, 1), y ~ N(K w, sigma^2)."""
+class OnOneKernel(Declaration):
+    """What the two models share: f = K w with w ~ N(0, 1). Each has a constructor of its own."""
+
+    def declare_function(self, kernels, targets, sigma):
+        owner, stack = type(self).__name__, kz.kernels.as_stack(kernels)
+        if stack.sizes["kernel"] != 1:
+            raise argument_error("kernels", owner, "one kernel", str(stack.sizes["kernel"]))
+        y = aligned(targets, ids_along(stack, "obs"), "targets", owner)
+        y = check_targets(y, stack.sizes["obs"], owner)
+        self.sigma = check_positive(sigma, "sigma", owner)
+        self.add_kernels(stack)
+        K = pm.Data("K", stack.values, dims=("kernel", "obs", "basis"))
+        return K[0] @ pm.Normal("w", dims="basis"), pm.Data("targets", y, dims="obs")
+
+
+class KernelRidge(OnOneKernel):
+    """y ~ N(f, sigma^2)."""
 
     def __init__(self, kernels, targets, *, sigma=0.3):
-        stack = kz.kernels.as_stack(kernels)
-        super().__init__({dim: stack.indexes[dim] for dim in ("kernel", "obs", "basis")})
-        self.sigma = sigma
-        y = aligned(targets, ids_along(stack, "obs"), "targets", "KernelRidge")
+        super().__init__()
         with self:
-            K = pm.Data("K", stack.values, dims=("kernel", "obs", "basis"))
-            observed = pm.Data("targets", np.asarray(y, dtype=float), dims="obs")
-            w = pm.Normal("w", dims="basis")
-            pm.Normal("y", K[0] @ w, sigma, observed=observed, dims="obs")
+            f, y = self.declare_function(kernels, targets, sigma)
+            pm.Normal("y", f, self.sigma, observed=y, dims="obs")
         self.seal()
 
 
@@ -58,11 +70,70 @@ def predict(model, result, kernels_new, *, keep_draws):
     return found.assign(mean_draws=f) if keep_draws else found
 
 
+def identified(result, variant):
+    """Compare engines on f = K w: where K is nearly singular, the data say little of w."""
+    drawn = result["posterior"].to_dataset()
+    return Dataset({"f": dot(result["constant_data"]["K"][0], drawn["w"], dim="basis")})
+
+
 inference.add_paper(
     inference.Paper(
         KernelRidge,
         exact=inference.Algorithm(exact),
         predict=predict,
+        identified=identified,
+        identified_reads=["w"],
         log_evidence=log_evidence,
+    )
+)
+
+
+class RobustRidge(OnOneKernel):
+    """y ~ StudentT(nu, f, sigma)."""
+
+    def __init__(self, kernels, targets, *, sigma=0.3, nu=4.0):
+        super().__init__()
+        self.nu = check_positive(nu, "nu", "RobustRidge")
+        with self:
+            f, y = self.declare_function(kernels, targets, sigma)
+            pm.StudentT("y", nu=self.nu, mu=f, sigma=self.sigma, observed=y, dims="obs")
+        self.seal()
+
+
+class ScaleMixture(GibbsBlock):
+    """Redraw w, given precisions of the objects that the sweep draws and forgets.
+
+    y_n ~ N(f_n, 1 / v_n) with v_n ~ Gamma(nu / 2, nu sigma^2 / 2) is the Student t distribution.
+    """
+
+    declarations = (RobustRidge,)
+
+    def prepare(self, model, given):
+        self.K, self.y = model["K"].get_value()[0], model["targets"].get_value()
+        self.nu, self.sigma = model.nu, model.sigma
+        return ["w"], []
+
+    def precisions(self, residuals, rng):
+        rate = 0.5 * (self.nu * self.sigma**2 + residuals**2)
+        return rng.gamma(0.5 * (self.nu + 1), 1 / rate)
+
+    def sweep(self, values, rng):
+        v = self.precisions(self.y - self.K @ values["w"], rng)
+        factor = np.linalg.cholesky(np.eye(self.K.shape[1]) + (self.K.T * v) @ self.K)
+        mean = cho_solve((factor, True), self.K.T @ (v * self.y))
+        noise = solve_triangular(factor, rng.normal(size=len(mean)), lower=True, trans=1)
+        return {"w": mean + noise}, {}
+
+
+def gibbs(model, run):
+    return [ScaleMixture(model=model)]
+
+
+inference.add_paper(
+    inference.Paper(
+        RobustRidge,
+        gibbs=inference.Algorithm(gibbs),
+        identified=identified,
+        identified_reads=["w"],
     )
 )

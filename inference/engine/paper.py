@@ -16,7 +16,7 @@ from xarray import Dataset, DataTree
 from ...models.declaration import Declaration
 from ...user_warnings import numpy_warnings
 from ...validation import argument_error
-from .result import ExactOutput, PointOutput, VariationalOutput
+from .result import ExactOutput, PointOutput, VariationalOutput, returned_dataset
 
 
 @dataclass(frozen=True)
@@ -117,6 +117,8 @@ PAPERS: dict[type[pm.Model], Paper] = {}
 def add_paper(paper: Paper) -> None:
     """Let the engines, prediction and comparison know a paper; it replaces one of the same model.
 
+    ``dataclasses.replace(PAPERS[Model], vb=...)`` keeps the other fields of that one.
+
     Parameters
     ----------
     paper : Paper
@@ -202,6 +204,6 @@ def identified(result: DataTree, model: pm.Model | None = None) -> Dataset:
         paper, variant = paper_with("identified", model), getattr(model, "variant", "")
     if paper is None or paper.identified is None:
         return posterior
-    if set(paper.identified_reads) <= set(posterior.data_vars):
-        return paper.identified(result, variant)
-    return posterior
+    if not set(paper.identified_reads) <= set(posterior.data_vars):
+        return posterior
+    return returned_dataset(paper.identified(result, variant), "identified", paper.model)

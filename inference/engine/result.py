@@ -160,6 +160,16 @@ def labelled(
     ).drop_attrs()
 
 
+def returned_dataset(found: Any, function: str, of: Any) -> Dataset:
+    """Return what a paper's function gave; raise TypeError unless it is a Dataset."""
+    if isinstance(found, Dataset):
+        return found
+    name = of.__name__ if isinstance(of, type) else type(of).__name__
+    raise TypeError(
+        f"{function!r} of the Paper of {name} must return a Dataset. Got {type(found)}."
+    )
+
+
 def with_group(tree: DataTree, name: str, dataset: Dataset) -> DataTree:
     """Add a group and return the tree."""
     tree[name] = DataTree(dataset)
