@@ -62,9 +62,8 @@ def test_mixing(monkeypatch):
     monkeypatch.setattr(mixing, "PROBLEMS", (problem,))
     table = rows("mixing")
     assert {first for first, _ in table} == {repr(kz.Gibbs()), repr(mixing.PAPER)}
-    for _, *seconds, contrast, least, weights, parameters, rhat in table.values():
-        assert_numbers([*seconds, contrast, least, weights, rhat])
-        assert parameters == "-"
+    for _, *cells in table.values():
+        assert_numbers(cells)
 
 
 def test_held_out_scores(monkeypatch):
