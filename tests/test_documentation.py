@@ -16,6 +16,7 @@ import pytest
 import xarray as xr
 
 import kernelzoo as kz
+from certificates import plates
 from certificates.variants import VARIANTS
 from family import assert_z
 
@@ -283,6 +284,13 @@ def test_escapes_keep_columns_and_literals():
 def test_formulas_become_mathml():
     pytest.importorskip("docutils")
     assert "<msub>" in markup.to_mathml(r"\textstyle\sum_s \beta_s", block=True)
+
+
+@pytest.mark.parametrize("card", VARIANTS, ids=lambda card: card.slug)
+def test_the_plates_of_a_card_are_those_of_its_model(card):
+    shown = plates.drawn((plates.PLATES / f"{card.slug}.svg").read_text(encoding="utf-8"))
+    assert shown == plates.structure(card.example())
+    assert shown.arrows
 
 
 @pytest.mark.parametrize("card", VARIANTS, ids=lambda card: card.slug)

@@ -31,6 +31,11 @@ NOTE = (
     "Not drawn in this build: run `python docs/draw_references.py {slug}`, which writes "
     "`references/{slug}.nc`."
 )
+#: What a plate diagram shows.
+PLATES = (
+    "*Grey: data and observed variables. A frame is a plate, with its dimensions. Quantities that "
+    "are only computed from the variables are left out; `pm.model_to_graphviz(model)` shows all.*"
+)
 
 
 def rst(text: str) -> str:
@@ -61,11 +66,12 @@ def _page(card: Variant, model: Declaration, engines: pd.DataFrame) -> str:
         rst(told.get("References", "")),
         "## The model",
         rst(formulas),
-        "`pm.model_to_graphviz(model)` draws it, where Graphviz is installed.",
+        f"![Plate diagram of {card.title}](../plates/{card.slug}.svg)",
+        PLATES,
         "## Variables as declared",
         f"```text\n{model.str_repr()}\n```",
-        "*As PyMC prints the declaration: `f(...)` stands for an expression of what it names. "
-        "The formulas above are in the paper's terms.*",
+        "*`model.str_repr()`: `f(...)` is an expression of what it names. The second argument of "
+        "Gamma is a rate. The formulas above are in the paper's terms.*",
         markdown_table(("name", "dimensions", "shape in the example"), variables),
         "## Engines",
         markdown_table(("engine", "kind", "applies"), applies),
