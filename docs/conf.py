@@ -23,7 +23,7 @@ extensions = [
     "markup",
     "pages",
 ]
-exclude_patterns = ["_build", "extensions", "measured"]
+exclude_patterns = ["_build", "extensions", "measured", "templates"]
 default_role = "py:obj"
 html_math_renderer = "mathml"
 

@@ -5,11 +5,22 @@ Browsers draw MathML by themselves: no scripts, no fonts, no network.
 
 import inspect
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 if TYPE_CHECKING:  # the tests import this module without Sphinx
     from sphinx.application import Sphinx
 
+#: Pages of the site in which generated text is filled in.
+TEMPLATES = Environment(
+    loader=FileSystemLoader(Path(__file__).resolve().parents[1] / "templates"),
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
+    undefined=StrictUndefined,
+)
 # Outside of literals: dims such as object_, and the bare star of a signature.
 LITERAL = re.compile(r"(``.*?``|:math:`.*?`)")
 # In a table the escape takes the place of a space, so that columns keep their places.
