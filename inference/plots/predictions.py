@@ -170,9 +170,9 @@ def plot_reliability(
         )
         inner = np.linspace(0, 1, bins + 1)[1:-1]
         sizes = np.bincount(np.searchsorted(inner, confidence))
-        for *at, size in zip(display.prob_pred, display.prob_true, sizes[sizes > 0], strict=True):
-            axes.annotate(str(size), at, (5, -9), textcoords="offset points", color=color, size=8)
-    axes.get_legend().remove()
+        for x, y, size in zip(display.prob_pred, display.prob_true, sizes[sizes > 0], strict=True):
+            axes.annotate(str(size), (x, y), (5, -9), textcoords="offset points", color=color)
+    axes.legend().remove()
     figure.legend(loc="outside lower center", ncols=2, frameon=False)
     axes.set(
         xlabel="probability of the predicted class",
