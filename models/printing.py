@@ -21,8 +21,9 @@ def printed(model: pm.Model, formatting: str = "plain", include_params: bool = T
     groups = model.free_RVs, model.deterministics, model.observed_RVs, model.potentials
     for variable in chain(*groups):
         node = variable.owner
-        if variable in computed:
-            kind, given = computed[variable], [_text(node.clone().outputs[variable.index], model)]
+        if variable in computed or not hasattr(node.op, "dist_params"):
+            kind = computed.get(variable, "Unknown")
+            given = [_text(node.clone().outputs[variable.index], model)]
         else:
             kind, rate = node.op._print_name[0], RATES.get(node.op.name)
             parameters = enumerate(node.op.dist_params(node))
@@ -30,9 +31,8 @@ def printed(model: pm.Model, formatting: str = "plain", include_params: bool = T
         right = f"{kind}({', '.join(given)})" if include_params else kind
         rows.append((str(variable.name), "=" if kind == "Deterministic" else "~", right))
     if formatting == "latex":
-        signs = {"~": r"\sim", "=": "="}
-        lines = [rf"\text{{{name}}} &{signs[sign]}& \text{{{right}}}" for name, sign, right in rows]
-        body = r" \\ ".join(lines).replace("_", r"\_")
+        lines = [rf"\text{{{name}}} &{sign}& \text{{{right}}}" for name, sign, right in rows]
+        body = r" \\ ".join(lines).replace("_", r"\_").replace("&~&", r"&\sim&")
         return rf"$$\begin{{array}}{{rcl}} {body} \end{{array}}$$"
     width = max((len(name) for name, _, _ in rows), default=0)
     return "\n".join(f"{name:>{width}} {sign} {right}" for name, sign, right in rows)
@@ -54,7 +54,7 @@ def _text(expression: Any, model: pm.Model, *, is_scale: bool = False) -> str:
         return f"f({', '.join(names)})"
     value = np.asarray(expression.eval(mode="FAST_COMPILE"))
     value = 1 / value if is_scale else value
-    if value.size and np.ptp(value) == 0:
+    if value.size and (value == value.flat[0]).all():
         return f"{value.flat[0]:.3g}"
     if value.ndim == 1:
         return f"[{', '.join(f'{x:.3g}' for x in value)}]"

@@ -4,7 +4,6 @@ The variants are those on which the certificates prove the engines; their page i
 reference posteriors are from the files that ``docs/draw_references.py`` writes.
 """
 
-import re
 from pathlib import Path
 
 import numpy as np
@@ -38,19 +37,14 @@ def _page(card: Variant, model: Declaration, engines: pd.DataFrame) -> str:
     """Text of a card."""
     told = sections(card.model)
     summary, _, formulas = told[""].partition("\n\n")
-    applies = []
-    for row in engines.itertuples():
-        reason = re.sub(r"not available for \w+ \(.*\)", "not available", row.reason)
-        link = f"[{row.Index}](../api/kernelzoo.{row.Index}.rst)"
-        applies.append((link, row.kind, f"{row.applies}: {reason}" if reason else row.applies))
+    shorter = {r"not available for \w+ \(.*\)": "not available", r"\|": r"\|"}
     return TEMPLATES.get_template("card.md").render(
         card=card,
         model=model,
         summary=summary,
         formulas=rst(formulas),
         references=rst(told.get("References", "")),
-        engines=engines,
-        applies=applies,
+        engines=engines.replace({"reason": shorter}, regex=True),
         evidence=evidence(card, read(CERTIFICATES), all_cells()),
         reference=reference(card.slug),
     )

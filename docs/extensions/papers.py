@@ -41,12 +41,12 @@ def _page(paper: dict[str, Any], equations: dict[str, str]) -> str:
 def _of_model(name: str) -> str:
     told = sections(getattr(kz, name))
     summary, _, formulas = told[""].partition("\n\n")
-    own = [card for card in VARIANTS if card.model.__name__ == name]
-    notation = rst(told.get("Notes", ""))
-    template = TEMPLATES.get_template("model.md")
-    formulas = rst(formulas)
-    return template.render(
-        name=name, summary=summary, own=own, formulas=formulas, notation=notation
+    return TEMPLATES.get_template("model.md").render(
+        name=name,
+        summary=summary,
+        own=[card for card in VARIANTS if card.model.__name__ == name],
+        formulas=rst(formulas),
+        notation=rst(told.get("Notes", "")),
     )
 
 

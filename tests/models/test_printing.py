@@ -42,7 +42,9 @@ def test_added_terms_are_printed():
         pm.Deterministic("c", 2 * a)
         pm.Potential("d_e", -a.sum())
         pm.Potential("constant", pt.constant(2.0) * pt.constant([3.0, 4.0]))
+        pm.Censored("e", pm.Truncated.dist(pm.Normal.dist(), lower=0), lower=None, upper=1)
     told = printed(model)
+    assert told["e"] == "Censored(f(truncated_normal), -inf, 1)"
     assert told["a"] == "Exponential([0.25, 8])"
     assert told["b"] == "Normal(array (2, 2), f(gamma))"
     assert told["c"] == "Deterministic(f(a))"
