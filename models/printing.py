@@ -7,6 +7,7 @@ import numpy as np
 import pymc as pm
 from pymc.logprob.abstract import MeasurableOp
 from pytensor.graph.traversal import walk
+from pytensor.tensor import reciprocal
 from pytensor.tensor.elemwise import DimShuffle
 
 #: Positions of parameters that PyMC turns from rates into scales, by operation.
@@ -41,9 +42,11 @@ def printed(model: pm.Model, formatting: str = "plain", include_params: bool = T
 def _text(expression: Any, model: pm.Model, *, is_scale: bool = False) -> str:
     """Name of a variable, a number or an array, or what an expression depends on."""
     known = {*model.named_vars.values()}
-    while expression.owner and isinstance(expression.owner.op, DimShuffle):
-        expression = expression.owner.inputs[0]
-    if expression in known:
+    while (node := expression.owner) and (
+        isinstance(node.op, DimShuffle) or (is_scale and node.op == reciprocal)
+    ):
+        is_scale, expression = is_scale and node.op != reciprocal, node.inputs[0]
+    if expression in known and not is_scale:
         return str(expression.name)
 
     def ends(x: Any) -> bool:

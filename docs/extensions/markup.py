@@ -83,9 +83,8 @@ def setup(app: "Sphinx") -> dict[str, bool]:
                 if isinstance(text.parent, nodes.paragraph):
                     parts, end = [], 0
                     for found in SYMBOL.finditer(text):
-                        symbol = nodes.math("", to_tex(found))
-                        parts += [nodes.Text(text[end : found.start()]), symbol]
-                        end = found.end()
+                        plain, end = nodes.Text(text[end : found.start()]), found.end()
+                        parts += [plain, nodes.math("", to_tex(found))]
                     text.parent.replace(text, [*parts, nodes.Text(text[end:])])
 
     def escape(

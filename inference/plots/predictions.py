@@ -98,12 +98,11 @@ def plot_decision_regions(
     classes = predictions["class"].values
     p = predictions["probability"].transpose("obs", "class").to_numpy()
     figure, axes = plt.subplots(layout="constrained")
-    winner = p.argmax(1)
     fitted = pd.Series(model.label_codes, model.coords["obs"])
     codes = np.asarray(aligned(fitted, points.index, "X_train", owner))
     styles = zip(classes, cycle(PALETTE), cycle(MARKERS), strict=False)
     for code, (name, color, marker) in enumerate(styles):
-        shade = np.ma.masked_array(p[:, code], winner != code).reshape(resolution, resolution)
+        shade = np.ma.masked_array(p[:, code], p.argmax(1) != code).reshape(resolution, resolution)
         hues = LinearSegmentedColormap.from_list("", ["white", color])
         axes.pcolormesh(*grid, shade, cmap=hues, vmin=0, vmax=1, alpha=0.6)
         x, y = values[codes == code].T

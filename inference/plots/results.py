@@ -191,15 +191,15 @@ def engine_colors(named: Mapping[str, Any]) -> dict[str, str]:
 def _styles(results: Mapping[str, DataTree]) -> dict[str, dict[str, Any]]:
     """Label, colour and opacity of each result, which warn of a large k-hat and no convergence."""
     styles = {}
-    for name, tree in results.items():
+    for (name, color), tree in zip(engine_colors(results).items(), results.values(), strict=True):
         warning = ""
         if is_unreliable(k_hat := k_hat_of(tree)):
             warning = f"\n(k-hat {k_hat:.2g}: do not read)"
         elif tree.attrs.get("converged") == "no":
             warning = "\n(not converged)"
-        styles[name] = {"label": name + warning, "alpha": FAINT if warning else 1.0}
-    colors = engine_colors(results)
-    return {name: style | {"color": colors[name]} for name, style in styles.items()}
+        alpha = FAINT if warning else 1.0
+        styles[name] = {"label": name + warning, "alpha": alpha, "color": color}
+    return styles
 
 
 def _weights(name: str, tree: DataTree, owner: str) -> DataArray:

@@ -32,12 +32,16 @@ def test_gamma_and_exponential_print_their_rates():
     assert told["zeta"] == "InverseGamma(3, 0.2)"
     assert told["beta"] == "Dirichlet(rho)"
     assert told["W"] == "Normal(0, f(zeta))"
+    (product,) = (card for card in VARIANTS if card.slug == "probit-product")
+    assert printed(product.example())["beta"] == "Gamma(pi, chi)"
 
 
 def test_added_terms_are_printed():
     model = kz.MultinomialProbit.example()
     with model:
         a = pm.Exponential("a", [0.25, 8.0])
+        pm.Exponential("g", scale=4.0)
+        pm.Exponential("h", scale=a[0])
         pm.Normal("b", np.eye(2), pm.Gamma.dist(1, 2), shape=(2, 2))
         pm.Deterministic("c", 2 * a)
         pm.Potential("d_e", -a.sum())
@@ -46,6 +50,8 @@ def test_added_terms_are_printed():
     told = printed(model)
     assert told["e"] == "Censored(f(truncated_normal), -inf, 1)"
     assert told["a"] == "Exponential([0.25, 8])"
+    assert told["g"] == "Exponential(0.25)"
+    assert told["h"] == "Exponential(f(a))"
     assert told["b"] == "Normal(array (2, 2), f(gamma))"
     assert told["c"] == "Deterministic(f(a))"
     assert told["constant"] == "Potential([6, 8])"
