@@ -304,7 +304,8 @@ def test_symbols_of_tables_are_typeset(plain, typeset):
 @pytest.mark.parametrize("card", VARIANTS, ids=lambda card: card.slug)
 def test_the_plates_of_a_card_are_those_of_its_model(card):
     shown = plates.drawn((plates.PLATES / f"{card.slug}.svg").read_text(encoding="utf-8"))
-    assert shown == plates.structure(card.example())
+    anew = "draw it anew: python -P tests/certificates/plates.py"
+    assert shown == plates.structure(card.example()), anew
     assert shown.arrows
 
 
