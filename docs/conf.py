@@ -23,7 +23,7 @@ extensions = [
     "markup",
     "pages",
 ]
-exclude_patterns = ["_build", "extensions", "measured"]
+exclude_patterns = ["_build", "extensions", "measured", "templates"]
 default_role = "py:obj"
 html_math_renderer = "mathml"
 
@@ -49,6 +49,7 @@ myst_heading_anchors = 3
 autosummary_generate = False
 autodoc_typehints = "none"
 numpydoc_show_class_members = False
+toc_object_entries_show_parents = "hide"
 
 WIDE = ("choose", "certificates", "equations", "cards/index")
 html_theme = "pydata_sphinx_theme"

@@ -4,8 +4,9 @@ import warnings
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from contextvars import ContextVar
 from copy import deepcopy
+from functools import partial
 from inspect import Signature, signature
-from types import MappingProxyType, SimpleNamespace
+from types import MappingProxyType, MethodType, SimpleNamespace
 from typing import Any, ClassVar, Self, SupportsIndex, override
 
 import cloudpickle
@@ -33,6 +34,7 @@ from .kernels.labels import aligned, ids_along
 from .kernels.source import DIMS, IN_MEMORY, KernelSource, ParametricStack
 from .kernels.warnings import warn_of_near_identity, warn_of_negligible
 from .learned_scale import LearnedScale
+from .printing import printed
 
 #: The amended model that cloudpickle is writing.
 _AMENDED: ContextVar[Any] = ContextVar("amended", default=None)
@@ -88,6 +90,8 @@ class Declaration(pm.Model):
 
     def __init__(self, coords: Mapping[str, Any] | None = None):
         super().__init__()
+        self.str_repr = MethodType(printed, self)
+        self._repr_latex_ = MethodType(partial(printed, formatting="latex"), self)
         if self.parent is not None:
             raise ValueError(
                 f"A {type(self).__name__} must be declared outside of any other model: its engines "

@@ -70,10 +70,12 @@ class DiagonalWishartCompletion(Partitioned):
     lambda         rate of 1/delta, eqs (8), (9)                    ``lambda``
     ============== ================================================ =============================
 
-    C = [[C1, C1 A11^-1 A12], [0, C2]], eq (17), with A11 = C1'C1, K11 = C1'W11 C1, eq (18), and
-    A22.1 = C2'C2, from the eigenproblem of eq (16) on the training block; ``coefficients`` is
-    A21 A11^-1. The paper prints W = C'KC in section 4.1; its algorithm uses K = C'WC. The basis
-    costs O(n^3), once, a density evaluation O(n^3), or O(n1^3) with `diagonal_W22_1`.
+    :math:`C = \begin{pmatrix} C_1 & C_1 A_{11}^{-1} A_{12} \\ 0 & C_2 \end{pmatrix}`, eq (17), with
+    :math:`A_{11} = C_1'C_1`, :math:`K_{11} = C_1'W_{11}C_1`, eq (18), and
+    :math:`A_{22.1} = C_2'C_2`, from the eigenproblem of eq (16) on the training block;
+    ``coefficients`` is :math:`A_{21}A_{11}^{-1}`. The paper prints :math:`W = C'KC` in section 4.1;
+    its algorithm uses :math:`K = C'WC`. The basis costs O(n^3), once, a density evaluation O(n^3),
+    or O(n1^3) with `diagonal_W22_1`.
 
     References
     ----------

@@ -49,15 +49,15 @@ class WishartKernelMixture(Partitioned):
             \Sigma = \textstyle\sum_k \alpha_k M_k \\
         K \mid \Sigma &\sim \mathrm{W}(\rho, \Sigma), \qquad K_{11} \text{ observed}
 
-    with K in blocks as in `WishartCompletion`. The weights alpha are fixed or
-    Dirichlet-distributed. `prior` is the declared prior of Sigma:
+    with K in blocks as in `WishartCompletion`. The weights :math:`\alpha` are fixed or
+    Dirichlet-distributed. `prior` is the declared prior of :math:`\Sigma`:
 
     ``"mixture"``
-        The sum with all M_k. Exact; K n(n+1)/2 free numbers, for small n.
+        The sum with all :math:`M_k`. Exact; :math:`K n(n+1)/2` free numbers, for small n.
     ``"wishart"``
-        W(eta, Theta), eq (9), matched to the sum by eqs (10) and (13), as the paper derives it.
+        :math:`\mathrm{W}(\eta, \Theta)`, eq (9), matched to the sum by eqs (10) and (13).
     ``"inverse-wishart"``
-        IW(eta, Theta) with the same eta and Theta. The paper's EM and tables use this prior,
+        :math:`\mathrm{IW}(\eta, \Theta)` of the same parameters. The paper's EM and tables use it,
         although the mean of Sigma is then not that of the sum. With fixed weights the model is a
         `WishartCompletion` with the matched parameters, and all its engines apply.
 
@@ -102,11 +102,12 @@ class WishartKernelMixture(Partitioned):
     K21, K22.1   missing blocks, eq (5)                           ``K21`` (test, train), ``K22_1``
     ============ ================================================ ================================
 
-    If `collapsed`, ``K21_mean_given_alpha`` is E[K21 | alpha, K11] = Theta21 Theta11^-1 K11, which
-    has the same posterior mean as K21. The evidence of an ideal kernel has modes in alpha that are
-    narrower than 0.01 and differ by thousands of nats: start chains (``initvals``) at the best of
-    several modes, ``fit(model, "map")`` with different seeds. ``kz.completion.learn_weights`` gives
-    weights that predict better. A density evaluation costs O(n^3), K times that for the mixture.
+    If `collapsed`, ``K21_mean_given_alpha`` is
+    :math:`E[K_{21} \mid \alpha, K_{11}] = \Theta_{21} \Theta_{11}^{-1} K_{11}`, which has the same
+    posterior mean as K21. The evidence of an ideal kernel has modes in alpha that are narrower than
+    0.01 and differ by thousands of nats: start chains (``initvals``) at the best of several modes,
+    ``fit(model, "map")`` with different seeds. ``kz.completion.learn_weights`` gives weights that
+    predict better. A density evaluation costs O(n^3), K times that for the mixture.
 
     References
     ----------

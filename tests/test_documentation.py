@@ -16,6 +16,7 @@ import pytest
 import xarray as xr
 
 import kernelzoo as kz
+from certificates import plates
 from certificates.variants import VARIANTS
 from family import assert_z
 
@@ -283,6 +284,29 @@ def test_escapes_keep_columns_and_literals():
 def test_formulas_become_mathml():
     pytest.importorskip("docutils")
     assert "<msub>" in markup.to_mathml(r"\textstyle\sum_s \beta_s", block=True)
+
+
+@pytest.mark.parametrize(
+    ("plain", "typeset"),
+    [
+        ("sum_s beta_s K_s", r"$\sum_{s}$ $\beta_{s}$ $K_{s}$"),
+        ("prod_s K_s^beta_s, by entry", r"$\prod_{s}$ $K_{s}^{\beta_{s}}$, by entry"),
+        ("-D22.1^-1 = C'WC", r"-$D_{22.1}^{-1}$ = $C'WC$"),
+        ("l, Q_vv", "$l$, $Q_{vv}$"),
+        ("a sum, 2 x 2, ~ Gamma; kernel's object_", "a sum, 2 x 2, ~ Gamma; kernel's object_"),
+    ],
+)
+def test_symbols_of_tables_are_typeset(plain, typeset):
+    found = markup.SYMBOL.sub(lambda symbol: f"${markup.to_tex(symbol)}$", plain)
+    assert found == typeset
+
+
+@pytest.mark.parametrize("card", VARIANTS, ids=lambda card: card.slug)
+def test_the_plates_of_a_card_are_those_of_its_model(card):
+    shown = plates.drawn((plates.PLATES / f"{card.slug}.svg").read_text(encoding="utf-8"))
+    anew = "draw it anew: python -P tests/certificates/plates.py"
+    assert shown == plates.structure(card.example()), anew
+    assert shown.arrows
 
 
 @pytest.mark.parametrize("card", VARIANTS, ids=lambda card: card.slug)

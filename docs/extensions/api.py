@@ -9,6 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from markup import TEMPLATES
 from sphinx.util.inspect import stringify_signature
 
 import kernelzoo as kz
@@ -16,22 +17,6 @@ from kernelzoo.inference import Engine
 
 #: Names by task, with the pages that explain it.
 GROUPS = tomllib.loads((Path(__file__).resolve().parents[1] / "api.toml").read_text("utf-8"))
-INTRODUCTION = """\
-# API reference
-
-Every public name by task, as after ``import kernelzoo as kz``. The tests run the examples, with
-[these names](#names-of-the-examples) defined.
-"""
-
-NAMES = """\
-## Names of the examples
-
-:::{literalinclude} ../../tests/docstring_namespace.py
-:language: python
-:start-after: "# Names of the examples."
-:end-before: "# End of the names."
-:::
-"""
 
 
 class Name(NamedTuple):
@@ -49,22 +34,19 @@ class Name(NamedTuple):
     @property
     def page(self) -> str:
         """Text of the reference page."""
-        shown = f"{self.space}.{self.name}"
-        heading = f"{shown}\n{'=' * len(shown)}\n\n.. "
-        if isinstance(self.value, tuple):
-            listed = "\n".join(f"   - `{each.__name__}`" for each in self.value)
-            return (
-                f"{heading}py:data:: {self.qualified}\n\n   Tuple of classes:\n\n{listed}\n\n"
-                f"   .. rubric:: Examples\n\n   >>> [each.__name__ for each in {shown}]\n"
-            )
-        if not isinstance(self.value, type):
-            kind = "autofunction" if callable(self.value) else "autodata"
-            return f"{heading}{kind}:: {self.qualified}\n"
-        if issubclass(self.value, Exception):
-            return f"{heading}autoexception:: {self.qualified}\n"
-        members = ", ".join(own_members(self.value))
-        of_class = f"   :members: {members}\n" if members else ""
-        return f"{heading}autoclass:: {self.qualified}\n{of_class}"
+        value = self.value
+        if isinstance(value, type):
+            directive = "autoexception" if issubclass(value, Exception) else "autoclass"
+        else:
+            directive = "autofunction" if callable(value) else "autodata"
+        classes = value if isinstance(value, tuple) else ()
+        return TEMPLATES.get_template("name.rst").render(
+            name=self,
+            shown=f"{self.space}.{self.name}",
+            directive="py:data" if classes else directive,
+            members=own_members(value) if directive == "autoclass" else (),
+            classes=classes,
+        )
 
 
 def own_members(owner: type) -> list[str]:
@@ -107,12 +89,9 @@ def pages() -> dict[str, str]:
         Name(f"kz.{module}", name, getattr(import_module(f"kernelzoo.{module}"), name))
         for module, _, name in told
     ]
-    index = [INTRODUCTION]
-    for group, listed in by_task(names):
-        index.append(f"## {group['heading']}\n\n{group['text'].strip()}\n\n{_listed(listed)}")
-    index += [f"## For extensions\n\n{GROUPS['extensions']['text']}\n\n{_listed(extension)}", NAMES]
+    groups = [*by_task(names), (GROUPS["extensions"], extension)]
     written = {f"api/{name.qualified}.rst": name.page for name in [*names, *extension]}
-    return written | {"api/index.md": "\n".join(index)}
+    return written | {"api/index.md": TEMPLATES.get_template("api.md").render(groups=groups)}
 
 
 def signature_of_engine(app: Any, what: str, name: str, value: Any, *given: Any) -> Any:
@@ -134,13 +113,3 @@ def by_task(names: list[Name]) -> Iterator[tuple[dict[str, Any], list[Name]]]:
         yield group, listed
     if left:
         raise ValueError(f"docs/api.toml has no group for {', '.join(left)}.")
-
-
-def _listed(names: list[Name]) -> str:
-    """Table of names, by autosummary, and a hidden tree: the menu of their pages."""
-    table = "\n".join(f"   {name.qualified}" for name in names)
-    tree = "\n".join(name.qualified for name in names)
-    return (
-        f"```{{eval-rst}}\n.. autosummary::\n\n{table}\n```\n\n"
-        f"```{{toctree}}\n:hidden:\n:maxdepth: 1\n\n{tree}\n```\n"
-    )

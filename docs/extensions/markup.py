@@ -5,11 +5,22 @@ Browsers draw MathML by themselves: no scripts, no fonts, no network.
 
 import inspect
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 if TYPE_CHECKING:  # the tests import this module without Sphinx
     from sphinx.application import Sphinx
 
+#: Pages of the site in which generated text is filled in.
+TEMPLATES = Environment(
+    loader=FileSystemLoader(Path(__file__).resolve().parents[1] / "templates"),
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
+    undefined=StrictUndefined,
+)
 # Outside of literals: dims such as object_, and the bare star of a signature.
 LITERAL = re.compile(r"(``.*?``|:math:`.*?`)")
 # In a table the escape takes the place of a space, so that columns keep their places.
@@ -17,6 +28,22 @@ REFERENCE = re.compile(r"(?<![\w`\\|])([A-Za-z]\w*)_(?=[,)\s.;:]|$)(?: (?=  ))?"
 STAR = re.compile(r"(?<=[\s(])\*(?=,)")
 # Sizes of mathematics, which MathML chooses by itself and docutils does not know everywhere.
 SIZES = re.compile(r"\\(?:textstyle|displaystyle|[bB]igg?[lr]?)(?![a-zA-Z])\s*")
+# Symbols in tables of notation, which docstrings have as plain text: beta_s, K22.1, Q_vv^-1, C'WC.
+NAMES = (
+    "alpha|beta|gamma|delta|zeta|eta|theta|lambda|mu|nu|pi|rho|sigma|tau|phi|varphi|chi|omega|"
+    "Delta|Theta|Lambda|Sigma|(?:sum|prod)(?=_)|x(?=_)|[A-Zb-wyz]"
+)
+SYMBOL = re.compile(
+    rf"(?<![\w.'])(?:([A-Z]'[A-Z]+)|({NAMES})(\d+(?:\.\d)?|_[a-z]+)?(\^-?\w+)?)(?![\w'])"
+)
+
+
+def to_tex(symbol: re.Match[str]) -> str:
+    """LaTeX of a symbol of a table."""
+    product, base, below, above = symbol.groups(default="")
+    tex = product or (base if len(base) == 1 else f"\\{base}")
+    tex += f"_{{{below.lstrip('_')}}}" if below else ""
+    return tex + (f"^{{{SYMBOL.sub(to_tex, above[1:])}}}" if above else "")
 
 
 def escaped(text: str) -> str:
@@ -48,6 +75,18 @@ def setup(app: "Sphinx") -> dict[str, bool]:
     """Escape docstrings before numpydoc reads them; register the renderer ``mathml``."""
     from docutils import nodes
 
+    def typeset(app: "Sphinx", doctree: Any) -> None:
+        for table in doctree.findall(nodes.table):
+            if table.next_node(nodes.entry).astext() not in ("paper", "combination"):
+                continue
+            for text in [*table.next_node(nodes.tbody).findall(nodes.Text)]:
+                if isinstance(text.parent, nodes.paragraph):
+                    parts, end = [], 0
+                    for found in SYMBOL.finditer(text):
+                        plain, end = nodes.Text(text[end : found.start()]), found.end()
+                        parts += [plain, nodes.math("", to_tex(found))]
+                    text.parent.replace(text, [*parts, nodes.Text(text[end:])])
+
     def escape(
         app: "Sphinx", what: str, name: str, value: Any, options: Any, lines: list[str]
     ) -> None:
@@ -58,5 +97,6 @@ def setup(app: "Sphinx") -> dict[str, bool]:
         raise nodes.SkipNode
 
     app.connect("autodoc-process-docstring", escape, priority=400)
+    app.connect("doctree-read", typeset)
     app.add_html_math_renderer("mathml", (render, None), (render, None))
     return {"parallel_read_safe": True, "parallel_write_safe": True}

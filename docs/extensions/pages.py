@@ -8,20 +8,12 @@ from typing import Any
 import api
 import cards
 import papers
+from markup import TEMPLATES
 from sphinx.application import Sphinx
 
 #: Folders of ``docs`` that hold generated pages only.
 GENERATED = ("api", "cards", "gallery", "papers")
 NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
-GALLERY = """\
-# Gallery
-
-Notebooks with the outputs that they had when they were last run. `make notebooks` runs them all,
-and fails where an assertion in them does.
-
-::::{grid} 1 2 2 3
-:gutter: 3
-"""
 
 
 def _picture(notebook: dict[str, Any]) -> bytes | None:
@@ -36,20 +28,16 @@ def gallery() -> dict[str, str | bytes]:
     """Write notebooks, thumbnails and the index of the gallery, by their file in ``docs``."""
     written: dict[str, str | bytes] = {}
     paths = sorted(NOTEBOOKS.glob("*.ipynb"), key=lambda path: (path.stem != "tour", path))
-    index, tree = [GALLERY], "\n".join(path.stem for path in paths)
+    headings, pictures = {}, {}
     for path in paths:
-        text = path.read_text(encoding="utf-8")
+        written[f"gallery/{path.name}"] = text = path.read_text(encoding="utf-8")
         notebook = json.loads(text)
-        written[f"gallery/{path.name}"] = text
         first = next(cell for cell in notebook["cells"] if cell["cell_type"] == "markdown")
-        heading = "".join(first["source"]).partition("\n")[0].removeprefix("# ")
-        card = f":::{{grid-item-card}} {heading}\n:link: {path.stem}\n:link-type: doc\n"
+        headings[path.stem] = "".join(first["source"]).partition("\n")[0].removeprefix("# ")
         if picture := _picture(notebook):
-            written[f"gallery/{path.stem}.png"] = picture
-            card += f":img-bottom: {path.stem}.png\n"
-        index.append(f"{card}:::\n")
-    index += ["::::\n", f"```{{toctree}}\n:hidden:\n\n{tree}\n```\n"]
-    return written | {"gallery/index.md": "\n".join(index)}
+            pictures[path.stem] = written[f"gallery/{path.stem}.png"] = picture
+    index = TEMPLATES.get_template("gallery.md").render(headings=headings, pictures=pictures)
+    return written | {"gallery/index.md": index}
 
 
 def write(docs: Path) -> None:

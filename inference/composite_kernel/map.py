@@ -198,8 +198,8 @@ def unsupported(
         return None
     # Otherwise the weights' update is not a quadratic programme.
     return (
-        "its weights must be uniform on the simplex or known: DirichletWeights(varphi=1) or "
-        f"FixedWeights; this is {rule!r}"
+        "its weights must be uniform on the simplex or known, DirichletWeights(varphi=1) or "
+        f"FixedWeights, not {rule!r}"
     )
 
 

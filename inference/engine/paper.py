@@ -169,8 +169,8 @@ def log_evidence(model: pm.Model) -> float:
     paper = paper_with("log_evidence", model)
     if paper is None or paper.log_evidence is None:
         raise TypeError(
-            f"log_evidence has a closed form for {models_with('log_evidence')}; this is a "
-            f"{type(model).__name__}. fit(model, 'smc') estimates it: result.attrs['log_evidence']."
+            f"log_evidence is not available for {type(model).__name__} (available for "
+            f"{models_with('log_evidence')}). fit(model, 'smc').attrs['log_evidence'] estimates it."
         )
     if reason := paper.why_not(model):
         raise ValueError(f"The closed form of log_evidence is {reason}.")

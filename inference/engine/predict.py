@@ -136,8 +136,8 @@ def predict(
     if unknown := sorted(options.keys() - taken):
         own = [name for name in taken if name not in ("progressbar", "random_seed")]
         raise TypeError(
-            f"predict of a {type(model).__name__} takes no {', '.join(map(repr, unknown))}; its "
-            f"options are {', '.join(map(repr, ['keep_draws', *own]))}."
+            f"predict of a {type(model).__name__} got unexpected {', '.join(map(repr, unknown))}; "
+            f"its options are {', '.join(map(repr, ['keep_draws', *own]))}."
         )
     check_fitted(model, result, "predict")
     path = None if store is None else check_store(store, "predict")

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap
 from numpy.typing import NDArray
 from xarray import DataArray, Dataset, DataTree
 
@@ -24,7 +25,7 @@ from ...validation import (
 )
 from ..engine.predict import predict
 from ..engine.provenance import check_result
-from .results import PALETTE
+from .results import PALETTE, engine_colors
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 #: Largest number of draws over which the predictions of regions average.
@@ -36,8 +37,7 @@ def plot_decision_regions(
 ) -> Axes:
     """Plot regions of the predicted class over two features, shaded by its probability.
 
-    Predictions average over 200 evenly spaced draws of the result at most. scikit-learn's
-    ``DecisionBoundaryDisplay`` draws them.
+    Predictions average over 200 evenly spaced draws of the result at most.
 
     Parameters
     ----------
@@ -70,9 +70,6 @@ def plot_decision_regions(
     >>> kz.plots.plot_decision_regions(model, kz.fit(model, "vb"), kernels, X)
     """
     check_arguments(plot_decision_regions, locals())
-    # Imported late: scikit-learn takes half a second to import.
-    from sklearn.inspection import DecisionBoundaryDisplay
-
     owner = "plot_decision_regions"
     if resolution < 2:
         raise argument_error("resolution", owner, "an integer of at least 2", repr(resolution))
@@ -100,24 +97,19 @@ def plot_decision_regions(
     predictions = predict(model, thinned, kernels(objects, X_train), progressbar=False)
     classes = predictions["class"].values
     p = predictions["probability"].transpose("obs", "class").to_numpy()
-    styles = list(zip(classes, cycle(PALETTE), cycle(MARKERS), strict=False))
-    display = DecisionBoundaryDisplay(
-        xx0=grid[0],
-        xx1=grid[1],
-        n_classes=len(classes),
-        response=p.reshape(resolution, resolution, -1),
-        multiclass_colors=[color for _, color, _ in styles],
-        xlabel=str(points.columns[0]),
-        ylabel=str(points.columns[1]),
-    )
-    axes: Axes = display.plot(plot_method="pcolormesh", alpha=0.6).ax_
+    figure, axes = plt.subplots(layout="constrained")
     fitted = pd.Series(model.label_codes, model.coords["obs"])
     codes = np.asarray(aligned(fitted, points.index, "X_train", owner))
+    styles = zip(classes, cycle(PALETTE), cycle(MARKERS), strict=False)
     for code, (name, color, marker) in enumerate(styles):
+        shade = np.ma.masked_array(p[:, code], p.argmax(1) != code).reshape(resolution, resolution)
+        hues = LinearSegmentedColormap.from_list("", ["white", color])
+        axes.pcolormesh(*grid, shade, cmap=hues, vmin=0, vmax=1, alpha=0.6)
         x, y = values[codes == code].T
         axes.scatter(x, y, s=28, color=color, marker=marker, edgecolor="white", label=str(name))
-    axes.set_title(f"Predicted class, {result.attrs.get('engine', 'posterior')}")
-    axes.legend(title="training objects", fontsize="small")
+    title = f"Predicted class, {result.attrs.get('engine', 'posterior')}"
+    axes.set(xlabel=str(points.columns[0]), ylabel=str(points.columns[1]), title=title)
+    figure.legend(title="training objects", loc="outside right upper", frameon=False)
     return axes
 
 
@@ -131,7 +123,8 @@ def plot_reliability(
 
     Calibrated probabilities lie on the diagonal; below it, predictions are overconfident. Each
     point shows the frequency in a bin at the bin's mean probability of the predicted class, drawn
-    by scikit-learn's ``CalibrationDisplay``. A bin of few objects says little: take fewer bins.
+    by scikit-learn's ``CalibrationDisplay``, with the bin's number of objects. A bin of few objects
+    says little: take fewer bins.
 
     Parameters
     ----------
@@ -166,17 +159,24 @@ def plot_reliability(
         rule = "at least one prediction"
         raise argument_error("predictions", "plot_reliability", rule, "none")
     events = [_events(entry, labels) for entry in named.values()]
-    _, axes = plt.subplots(figsize=(4.6, 4.6), layout="constrained")
-    for name, (confidence, correct), color, marker in zip(
-        named, events, cycle(PALETTE), cycle(MARKERS), strict=False
+    figure, axes = plt.subplots(figsize=(4.6, 4.9), layout="constrained")
+    colors = engine_colors(named)
+    for (name, color), (confidence, correct), marker in zip(
+        colors.items(), events, cycle(MARKERS), strict=False
     ):
-        CalibrationDisplay.from_predictions(
+        display = CalibrationDisplay.from_predictions(
             correct, confidence, n_bins=bins, name=name, ax=axes, color=color, marker=marker
         )
+        inner = np.linspace(0, 1, bins + 1)[1:-1]
+        sizes = np.bincount(np.searchsorted(inner, confidence))
+        for x, y, size in zip(display.prob_pred, display.prob_true, sizes[sizes > 0], strict=True):
+            axes.annotate(str(size), (x, y), (5, -9), textcoords="offset points", color=color)
+    axes.legend().remove()
+    figure.legend(loc="outside lower center", ncols=2, frameon=False)
     axes.set(
         xlabel="probability of the predicted class",
         ylabel="frequency of correct predictions",
-        title=f"Reliability on {len(correct)} objects",
+        title=f"Reliability on {len(correct)} objects, and how many per bin",
     )
     axes.spines[["top", "right"]].set_visible(False)
     return axes

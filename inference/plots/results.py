@@ -5,7 +5,7 @@ with fewer draws with NaN, of which it draws nothing.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import cycle
+from typing import Any
 
 import arviz as az
 import numpy as np
@@ -22,6 +22,10 @@ from ..engine.provenance import check_result, check_results
 
 #: Okabe and Ito's colour-blind safe palette, without yellow, which is unreadable on white.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+#: Engines in the order of their colours, which then begin again.
+ENGINES = ("Gibbs", "VB", "NUTS", "ADVI", "SMC", "Laplace", "Pathfinder", "Exact", "EM", "MAP")
+#: Opacity of results that are unreliable.
+FAINT = 0.35
 GREY = "0.55"
 INTERVALS = {"eti": (az.eti, "equal-tailed"), "hdi": (az.hdi, "highest-density")}
 #: Part of a row's height that the engines of an element share; the rest separates elements.
@@ -92,15 +96,15 @@ def plot_engines(
             title += f", {len(shown)} of {len(labels)}"
         rows = {name: _summary(each[:, shown]) for name, each in values.items()}
         panels[title] = [labels[i] for i in shown], rows
-    return _draw_rows(panels, _legend(named), _axis_label("value"))
+    return _draw_rows(panels, _styles(named), _axis_label("value"))
 
 
 def plot_weights(results: DataTree | Mapping[str, DataTree], *, kind: str = "forest") -> NDArray:
     """Plot the kernel weights ``beta`` of several engines.
 
     Selections are drawn as the probabilities that `inclusion` gives, with two Monte Carlo standard
-    errors to each side. The legend warns of approximations whose Pareto k-hat is above 0.7, and of
-    chains that have not converged.
+    errors to each side. An engine has one colour in all plots. Approximations whose Pareto k-hat is
+    above 0.7 and chains that have not converged are drawn faint, and the legend says why.
 
     Parameters
     ----------
@@ -142,7 +146,7 @@ def plot_weights(results: DataTree | Mapping[str, DataTree], *, kind: str = "for
             raise argument_error("kind", owner, rule, f"{len(labels)}")
         if are_selections or not sums:
             raise argument_error("kind", owner, "'forest' unless weights sum to 1", repr(kind))
-        return _draw_simplex(labels, values, _legend(named))
+        return _draw_simplex(labels, values, _styles(named))
     rows = {name: _summary(each) for name, each in values.items()}
     axis = _axis_label("weight")
     if are_selections:
@@ -151,7 +155,7 @@ def plot_weights(results: DataTree | Mapping[str, DataTree], *, kind: str = "for
             p, error = found["probability"].to_numpy().ravel(), found["mcse"].to_numpy().ravel()
             rows[name] = p, [np.stack([p - 2 * error, p + 2 * error], axis=1).clip(0, 1)]
         axis = "P(beta = 1), with 2 Monte Carlo standard errors"
-    axes = _draw_rows({"Weights of the kernels": (labels, rows)}, _legend(named), axis)
+    axes = _draw_rows({"Weights of the kernels": (labels, rows)}, _styles(named), axis)
     if sums:
         n_kernels = next(iter(draws.values())).sizes["kernel"]
         axes[0].axvline(1 / n_kernels, color=GREY, linestyle=":", zorder=0)
@@ -173,16 +177,29 @@ def _by_name(results: DataTree | Mapping[str, DataTree], owner: str) -> dict[str
     return dict(results)
 
 
-def _legend(results: Mapping[str, DataTree]) -> dict[str, str]:
-    """Label of each result, with a warning of a k-hat that is too large, or of no convergence."""
-    labels = {}
-    for name, tree in results.items():
-        labels[name] = name
+def engine_colors(named: Mapping[str, Any]) -> dict[str, str]:
+    """Colour of each result: that of its engine, or the next one that no other result has."""
+    colors: dict[str, str] = {}
+    for name, entry in named.items():
+        engine = getattr(entry, "attrs", {}).get("engine")
+        first = ENGINES.index(engine) % len(PALETTE) if engine in ENGINES else 0
+        order = PALETTE[first:] + PALETTE[:first]
+        colors[name] = next((c for c in order if c not in colors.values()), order[0])
+    return colors
+
+
+def _styles(results: Mapping[str, DataTree]) -> dict[str, dict[str, Any]]:
+    """Label, colour and opacity of each result, which warn of a large k-hat and no convergence."""
+    styles = {}
+    for (name, color), tree in zip(engine_colors(results).items(), results.values(), strict=True):
+        warning = ""
         if is_unreliable(k_hat := k_hat_of(tree)):
-            labels[name] += f"\n(k-hat {k_hat:.2g}: do not read)"
+            warning = f"\n(k-hat {k_hat:.2g}: do not read)"
         elif tree.attrs.get("converged") == "no":
-            labels[name] += "\n(not converged)"
-    return labels
+            warning = "\n(not converged)"
+        alpha = FAINT if warning else 1.0
+        styles[name] = {"label": name + warning, "alpha": alpha, "color": color}
+    return styles
 
 
 def _weights(name: str, tree: DataTree, owner: str) -> DataArray:
@@ -234,7 +251,7 @@ def _axis_label(value: str) -> str:
 
 def _draw_rows(
     panels: Mapping[str, tuple[Sequence[str], Mapping[str, Rows]]],
-    legend: Mapping[str, str],
+    styles: Mapping[str, dict[str, Any]],
     label: str,
 ) -> NDArray:
     """Draw points and intervals by engine, one row per element, one panel per variable.
@@ -242,7 +259,7 @@ def _draw_rows(
     `panels` have the labels of the rows and their numbers by engine, by the title of the panel.
     """
     numbers = [len(rows) for rows, _ in panels.values()]
-    height = 1.0 + 0.35 * len(numbers) + sum(numbers) * (0.14 + 0.08 * len(legend))
+    height = 1.0 + 0.35 * len(numbers) + sum(numbers) * (0.14 + 0.08 * len(styles))
     figure, axes = plt.subplots(
         len(panels),
         figsize=(6.4, height),
@@ -250,15 +267,13 @@ def _draw_rows(
         layout="constrained",
         squeeze=False,
     )
-    shifts = SPREAD * (np.arange(len(legend)) - (len(legend) - 1) / 2) / len(legend)
+    shifts = SPREAD * (np.arange(len(styles)) - (len(styles) - 1) / 2) / len(styles)
     for (title, (names, by_engine)), each in zip(panels.items(), axes[:, 0], strict=True):
-        for (engine, (points, ends)), shift, color in zip(
-            by_engine.items(), shifts, cycle(PALETTE), strict=False
-        ):
-            heights = np.arange(len(points)) + shift
+        for (engine, (points, ends)), shift in zip(by_engine.items(), shifts, strict=True):
+            heights, style = np.arange(len(points)) + shift, styles[engine]
             for bounds, width in zip(ends, (4.0, 1.3)[-len(ends) :], strict=True):
-                each.hlines(heights, *bounds.T, color=color, linewidth=width)
-            each.plot(points, heights, "o", color=color, mfc="white", label=legend[engine])
+                each.hlines(heights, *bounds.T, linewidth=width, **style | {"label": None})
+            each.plot(points, heights, "o", mfc="white", **style)
         each.set_title(title, loc="left", fontsize="small", color="0.35")
         each.set_yticks(np.arange(len(names)), names)
         each.set_ylim(len(names) - 0.5, -0.5)
@@ -273,7 +288,7 @@ def _draw_rows(
 
 
 def _draw_simplex(
-    kernels: Sequence[str], draws: Mapping[str, NDArray], legend: Mapping[str, str]
+    kernels: Sequence[str], draws: Mapping[str, NDArray], styles: Mapping[str, dict[str, Any]]
 ) -> NDArray:
     """Draw draws and their mean, with lines at 0.25, 0.5 and 0.75 of each kernel."""
     figure, axes = plt.subplots(
@@ -290,9 +305,10 @@ def _draw_simplex(
         for (x, y), kernel in zip(CORNERS, kernels, strict=True):
             each.text(x, y + (0.05 if y else -0.1), kernel, ha="center", fontsize=9)
         spaced = np.unique(np.linspace(0, len(weights) - 1, DRAWN).astype(int))
-        each.scatter(*(weights[spaced] @ CORNERS).T, s=5, alpha=0.25, linewidth=0)
-        each.scatter(*(weights.mean(axis=0) @ CORNERS), s=70, color=PALETTE[1], zorder=3)
-        each.set_title(legend[name], fontsize=10, pad=14)
+        label, alpha, color = (styles[name][key] for key in ("label", "alpha", "color"))
+        each.scatter(*(weights[spaced] @ CORNERS).T, s=5, alpha=alpha / 4, color=color, linewidth=0)
+        each.scatter(*(weights.mean(axis=0) @ CORNERS), s=70, alpha=alpha, color="black", zorder=3)
+        each.set_title(label, fontsize=10, pad=14)
         each.set(aspect="equal", xlim=(-0.25, 1.25), ylim=(-0.2, 1.0))
         each.axis("off")
     figure.suptitle("Weights of the kernels: draws and mean")
@@ -303,7 +319,8 @@ def plot_bound(result: DataTree) -> NDArray:
     """Plot the bound or objective of every start by iteration, and its change per iteration.
 
     The left axes may leave out the first tenth of the iterations. The right axes show the absolute
-    change on a logarithmic scale: a straight line means geometric convergence.
+    change on a logarithmic scale: a straight line means geometric convergence. Of more than 2,000
+    iterations, means of consecutive ones are drawn.
 
     Parameters
     ----------
@@ -332,6 +349,9 @@ def plot_bound(result: DataTree) -> NDArray:
         rule = "a result with a bound by iteration (group 'trajectory')"
         raise argument_error("result", "plot_bound", rule, got)
     bound = trajectory[name].transpose("start", "iteration")
+    # Noisy bounds of thousands of steps would be a solid block.
+    every = max(1, bound.sizes["iteration"] // 1000)
+    bound = bound.coarsen(iteration=every, boundary="trim").mean()
     best = int(trajectory.attrs.get("best_start", 0))
     figure, axes = plt.subplots(1, 2, figsize=(8.5, 3.4), sharex=True, layout="constrained")
     for start, values in enumerate(bound.to_numpy()):
@@ -343,12 +363,13 @@ def plot_bound(result: DataTree) -> NDArray:
         changes = np.abs(np.diff(values))
         axes[1].plot(bound["iteration"][1:], np.where(changes > 0, changes, np.nan), **style)
     title, label = TITLES[name]
+    change = "Change in one iteration" if every == 1 else f"Change of means of {every} iterations"
     low, high = float(bound.quantile(HIDDEN, "iteration").min()), float(bound.max())
     if float(bound.min()) < high - 2 * (high - low):
         axes[0].set_ylim(bottom=low - 0.06 * (high - low))
         title += f", from {float(bound.min()):,.0f}"
     axes[0].set(xlabel="iteration", ylabel=label, title=title)
-    axes[1].set(xlabel="iteration", ylabel="absolute change", title="Change in one iteration")
+    axes[1].set(xlabel="iteration", ylabel="absolute change", title=change)
     axes[1].set_yscale("log")
     for each in axes:
         each.spines[["top", "right"]].set_visible(False)

@@ -282,7 +282,7 @@ class Points:
             peak = log_mass.max()
             if not np.spacing(abs(peak)) < 1.0:
                 raise FloatingPointError(
-                    "The log density of the kernel weights must be known to less than 1. Got "
+                    "The rounding error of the kernel weights' log density must be below 1. Got "
                     f"curvatures up to {np.abs(target.quadratic).max():.3g}: rescale the kernels "
                     "or the targets."
                 )

@@ -194,11 +194,9 @@ def test_means_over_chains_are_weighted_by_their_draws():
 def test_unknown_options_are_named():
     """Each model says which options its predictions take."""
     completion, composite = kz.WishartCompletion.example(), kz.CompositeKernelRegression.example()
-    with pytest.raises(
-        TypeError, match=r"of a CompositeKernelRegression takes no 'labels'; .* are 'keep_draws'"
-    ):
+    with pytest.raises(TypeError, match=r"Regression got unexpected 'labels'; .* are 'keep_draws'"):
         kz.predict(composite, DataTree(), labels=[1])
-    with pytest.raises(TypeError, match=r"takes no 'rank'; .* 'keep_draws', 'labels', 'rule'"):
+    with pytest.raises(TypeError, match=r"unexpected 'rank'; .* 'keep_draws', 'labels', 'rule'"):
         kz.predict(completion, DataTree(), labels=[1], rank=1)
 
 

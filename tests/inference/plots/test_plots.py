@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import xarray as xr
 from matplotlib import pyplot as plt
+from matplotlib.colors import to_rgb
 from xarray import Dataset, DataTree
 
 import kernelzoo as kz
@@ -144,6 +145,26 @@ def test_engines_that_are_not_to_be_believed_are_marked(poor):
     assert shown_names(plot_engines(poor, var_names="beta")) == ["Gibbs (not converged)", "VB"]
 
 
+def styles_of(axes):
+    """Colours and opacities of the engines, by their label in the legend."""
+    drawn = [line for line in axes.get_lines() if line.get_marker() == "o"]
+    return {line.get_label().split()[0]: (line.get_color(), line.get_alpha()) for line in drawn}
+
+
+def test_an_engine_keeps_its_colour_and_poor_results_are_faint(poor):
+    both = styles_of(plot_weights(poor)[0])
+    assert both["Gibbs"][1] == 1 > both["VB"][1]
+    reversed_order = {"VB": poor["VB"], "Gibbs": poor["Gibbs"]}
+    assert styles_of(plot_engines(reversed_order, var_names="beta")[0]) == both
+    assert styles_of(plot_weights(poor["VB"])[0])["VB"] == both["VB"]
+    twice = styles_of(plot_weights({"one": poor["VB"], "two": poor["VB"]})[0])
+    assert twice["one"] == both["VB"] != twice["two"]
+    lines = plot_weights(poor)[0].collections
+    assert {line.get_alpha() for line in lines[2:4]} == {both["VB"][1]}
+    _, draws = (triangle.collections[0] for triangle in plot_weights(poor, kind="simplex"))
+    np.testing.assert_array_equal(draws.get_facecolor()[0, :3], to_rgb(both["VB"][0]))
+
+
 def test_engines_share_rows_without_hiding_each_other(results):
     heights = [points[:, 1] for points in points_of(*plot_engines(results, var_names=["beta"]))]
     assert (np.diff(heights, axis=0) > 0).all()
@@ -218,6 +239,15 @@ def test_best_start_is_highlighted_and_every_start_drawn():
     assert names == {"other starts", f"start 1: {elbo[1, 29]:,.2f}"}
     np.testing.assert_allclose(change.get_lines()[0].get_ydata(), np.abs(np.diff(elbo[0])))
     assert change.get_yscale() == "log"
+
+
+def test_noisy_bounds_are_drawn_as_means():
+    noise = np.random.default_rng(0).normal(size=(1, 6_000))
+    bound, change = plot_bound(trajectory(noise, best=0))
+    (line,) = bound.get_lines()
+    np.testing.assert_allclose(line.get_ydata(), noise.reshape(-1, 6).mean(1))
+    assert line.get_xdata()[-1] == 5997.5
+    assert change.get_title() == "Change of means of 6 iterations"
 
 
 def test_first_iterations_do_not_dwarf_the_bound():

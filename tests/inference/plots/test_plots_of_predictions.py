@@ -10,6 +10,7 @@ from matplotlib import pyplot as plt
 from matplotlib.collections import QuadMesh
 from xarray import Dataset, DataTree
 
+from kernelzoo.inference.engine.fit import fit
 from kernelzoo.inference.engine.predict import predict
 from kernelzoo.inference.plots import plot_decision_regions, plot_kernels, plot_reliability
 from kernelzoo.models.kernels import gaussian, linear
@@ -46,6 +47,7 @@ def test_reliability_of_hand_counted_bins():
         np.testing.assert_allclose(line.get_xdata(), [0.6, (0.9 + 0.9 + 1.0) / 3])
         np.testing.assert_allclose(line.get_ydata(), [1 / 3, 2 / 3])
     np.testing.assert_array_equal(diagonal.get_xydata(), [[0, 0], [1, 1]])
+    assert [text.get_text() for text in axes.texts] == ["12", "12"] * 2
 
 
 # --- Decision regions
@@ -100,6 +102,17 @@ def test_regions_are_the_predictions_at_the_grid(classifier):
     low, high = axes.get_ylim()
     assert low < X[:, 1].min()
     assert X[:, 1].max() < high
+
+
+def test_regions_of_two_classes_are_drawn(classifier):
+    # Bug: scikit-learn's display refuses the probabilities of two classes.
+    _, _, X, y = classifier
+    model = MultinomialProbit(gaussian(1e-3)(X), y == "b")
+    axes = plot_decision_regions(model, fit(model, "vb", random_seed=1), gaussian(1e-3), X)
+    shades = [each.get_array() for each in axes.collections if isinstance(each, QuadMesh)]
+    assert len(shades) == 2
+    assert (shades[0].mask != shades[1].mask).all()
+    assert all(shade.compressed().min() >= 0.5 for shade in shades)
 
 
 def test_decision_regions_of_a_polars_frame(classifier):
