@@ -2,13 +2,12 @@
 
 from .diagnostics.scores import held_out, variance_explained
 from .left_out import loo_kfold
-from .mutual_completion.scores import correlation_distance, entry_coverage, svm_auc
+from .mutual_completion.scores import correlation_distance, entry_coverage
 
 __all__ = [
     "correlation_distance",
     "entry_coverage",
     "held_out",
     "loo_kfold",
-    "svm_auc",
     "variance_explained",
 ]

@@ -17,12 +17,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
-from sklearn.preprocessing import StandardScaler
+from sklearn.metrics import roc_auc_score
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.preprocessing import StandardScaler, label_binarize
+from sklearn.svm import SVC
 
 from kernelzoo.datasets import load
 from kernelzoo.inference import EM, fit, predict
 from kernelzoo.inference.completion import impute_kernels, missing_entries
-from kernelzoo.inference.scores import correlation_distance, entry_coverage, svm_auc
+from kernelzoo.inference.scores import correlation_distance, entry_coverage
 from kernelzoo.models import MutualKernelCompletion
 from kernelzoo.models.kernels import as_stack, gaussian
 
@@ -200,6 +203,15 @@ def completion(
                     found[_auc(matrix, part)] = svm_auc(K, given.labels, train)
         values |= {_row(name, ratio, measure): 100 * value for measure, value in found.items()}
     return values
+
+
+def svm_auc(kernel: Any, labels: Any, train: NDArray) -> float:
+    """Area under the ROC curve of an SVM on a kernel; of more classes, the mean of one-vs-rest."""
+    K, labels = np.asarray(kernel), np.asarray(labels)
+    machine = OneVsRestClassifier(SVC(kernel="precomputed"))
+    machine.fit(K[np.ix_(train, train)], labels[train])
+    truth = label_binarize(labels[~train], classes=machine.classes_)
+    return float(roc_auc_score(truth, machine.decision_function(K[np.ix_(~train, train)])))
 
 
 def _row(method: str, ratio: int, measure: str) -> str:

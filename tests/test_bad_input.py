@@ -555,10 +555,6 @@ TABLE = {
         lambda: kz.datasets.load("iris").split(1.5, seed=1),
         ("test_size", "split", "between 0 and 1", "1.5"),
     ),
-    "a training part that is no mask": (
-        lambda: kz.scores.svm_auc(GRAM, TWO, [0, 1, 2]),
-        ("train", "svm_auc", "true or false for each of 9 objects", "int64 of shape (3,)"),
-    ),
     "ids of two levels of features": (
         lambda: KERNELS(FRAME.set_axis(LEVELS)),
         ("X", "Kernels", "labelled by ids of one level", "('g', 0)"),

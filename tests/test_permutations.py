@@ -236,10 +236,6 @@ def visible(ids: list) -> pd.DataFrame:
     return pd.DataFrame({name: ~np.isnan(np.diag(k)) for name, k in lacking(ids).items()}, ids)
 
 
-def chosen_objects(ids: list) -> pd.Series:
-    return pd.Series(np.arange(N) < 5, ids)
-
-
 @cache
 def probit(ids: tuple) -> tuple:
     model = kz.MultinomialProbit(grams(list(ids)), labels(list(ids)))
@@ -514,9 +510,6 @@ CASES = {
     ),
     # Scores.
     "held_out": Case(kz.scores.held_out, {"predictions": predictions, "truth": truth}),
-    "svm_auc": Case(
-        kz.scores.svm_auc, {"kernel": gram, "labels": two_classes, "train": chosen_objects}
-    ),
     "correlation_distance": Case(
         kz.scores.correlation_distance, {"completed": completed, "truth": grams}
     ),

@@ -1,6 +1,6 @@
-"""Scores of completed kernels: distance from the truth, AUC of an SVM, coverage of intervals.
+"""Scores of completed kernels: distance from the truth, coverage of intervals.
 
-The first two scores are those of Kato and Rivero (2017), section 5.2. Alignment, and the ideal
+The first score is that of Kato and Rivero (2017), section 5.2. Alignment, and the ideal
 kernel of class labels, are those of Cristianini et al. (2002), On kernel target alignment, and of
 Zhang, Yeung and Kwok, mixture model of kernels, section 5.1.
 """
@@ -16,10 +16,8 @@ from xarray import Dataset
 
 from ...models.completion.incomplete import IncompleteKernels
 from ...models.kernels.labels import (
-    aligned,
     as_frame,
     check_distinct,
-    labelled_gram,
     order_of,
     with_ids_of_columns,
 )
@@ -30,10 +28,7 @@ from ...validation import (
     check_count,
     check_finite,
     check_labels,
-    check_positive,
     check_real,
-    check_square_symmetric,
-    check_unmasked,
     integer_seed,
 )
 
@@ -88,70 +83,6 @@ def correlation_distance(completed: xr.DataArray, truth: Any) -> xr.DataArray:
     distances = 1 - np.atleast_1d(kernel_alignment(ours.to_numpy(), theirs.to_numpy()))
     # Rounding may give proportional kernels a negative distance.
     return xr.DataArray(distances.clip(0.0), {"kernel": names}, dims="kernel", name="distance")
-
-
-def svm_auc(kernel: ArrayLike, labels: ArrayLike, train: ArrayLike, *, C: float = 1.0) -> float:
-    """Area under the ROC curve of a support vector machine on a kernel.
-
-    Parameters
-    ----------
-    kernel : array_like, DataFrame or DataArray (l, l)
-        Symmetric kernel of all objects: a completed kernel, or the model matrix.
-    labels : array_like or Series (l,)
-    train : bool array_like or Series (l,)
-        True for training objects, false for test objects. Series of `train` and `labels` are
-        aligned by ids if the kernel has ids, too.
-    C : float, default=1
-        Penalty of the SVM for errors.
-
-    Returns
-    -------
-    float
-        0.5 for an uninformative classifier. For more than two classes, the mean over
-        one-versus-rest SVMs.
-
-    Raises
-    ------
-    ValueError
-        For a kernel that is not square, symmetric and finite, a mask of another length, and a class
-        that is missing from the training or the test objects.
-
-    Notes
-    -----
-    An SVM costs between O(n^2) and O(n^3) for n training objects.
-
-    Examples
-    --------
-    >>> train = np.arange(len(labels)) % 2 == 0
-    >>> kz.scores.svm_auc(theta[0], labels, train)
-    """
-    # Imported here: scikit-learn takes half a second to import.
-    from sklearn.metrics import roc_auc_score
-    from sklearn.svm import SVC
-
-    owner = "svm_auc"
-    kernel, ids = labelled_gram(kernel, "kernel", owner)
-    K = check_real(kernel, "kernel", owner)
-    check_square_symmetric(K, "kernel", owner)
-    check_finite(K, "kernel", owner)
-    labels, train = aligned(labels, ids, "labels", owner), aligned(train, ids, "train", owner)
-    codes, classes = check_labels(labels, "labels", owner, n_objects=len(K))
-    check_unmasked(train, "train", owner)
-    chosen = np.asarray(train)
-    if chosen.dtype != bool or chosen.shape != (len(K),):
-        got = f"{chosen.dtype} of shape {chosen.shape}"
-        raise argument_error("train", owner, f"true or false for each of {len(K)} objects", got)
-    for part in (chosen, ~chosen):
-        if absent := set(range(len(classes))) - set(codes[part].tolist()):
-            got = f"none of class {classes[min(absent)]} in one of them"
-            raise argument_error("train", owner, "such that both parts have every class", got)
-    check_positive(C, "C", owner)
-    K_train, K_test = K[chosen][:, chosen], K[~chosen][:, chosen]
-    areas = []
-    for code in range(len(classes)) if len(classes) > 2 else (1,):
-        machine = SVC(kernel="precomputed", C=C).fit(K_train, codes[chosen] == code)
-        areas.append(roc_auc_score(codes[~chosen] == code, machine.decision_function(K_test)))
-    return float(np.mean(areas))
 
 
 def missing_entries(

@@ -269,26 +269,6 @@ def test_weights_are_learned_from_labels_by_id():
 # --- classifiers on kernels ------------------------------------------------------------------
 
 
-def test_support_vector_machines_go_by_ids():
-    labels = LABELS.replace("c", "b")
-    train = pd.Series(np.arange(N) < 5, IDS)
-    expected = kz.scores.svm_auc(THETA.to_numpy(), labels.to_numpy(), train.to_numpy())
-    matrix = xr.DataArray(THETA, dims=("object", "object_"))
-    for kernel in (THETA, THETA.iloc[:, SHUFFLED], matrix, THETA.iloc[SHUFFLED, SHUFFLED]):
-        assert kz.scores.svm_auc(kernel, labels[::-1], train.iloc[SHUFFLED]) == pytest.approx(
-            expected
-        )
-    for given, message in [
-        ((THETA, labels.iloc[1:], train), "'labels' .* none for 'p0'"),
-        ((THETA, labels, train.rename({"p0": "r"})), "'train' .* the unknown 'r'; none for 'p0'"),
-        ((THETA.rename(columns={"p0": "r"}), labels, train), "'kernel' .* the unknown 'r'"),
-        ((np.ma.masked_array(THETA, THETA < 0.1), labels, train), "'kernel' .* without masked"),
-        ((THETA, labels, np.ma.masked_array(train, train)), "'train' .* without masked"),
-    ]:
-        with pytest.raises(ValueError, match=message):
-            kz.scores.svm_auc(*given)
-
-
 def test_kernel_classifiers_go_by_ids():
     cross = THETA.iloc[:3]
     expected = (

@@ -4,6 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from sklearn.metrics import roc_auc_score
+from sklearn.svm import SVC
 
 import kernelzoo as kz
 from kernelzoo.models.kernels.stack import as_stack
@@ -120,15 +122,31 @@ def test_numbers_are_those_of_the_pieces(small):
     distance = 100 * kz.scores.correlation_distance(completed["kernel_mean"], given.kernels).mean()
     assert values["EM, 50 %: distance"] == pytest.approx(float(distance))
     train = training_part(np.random.default_rng(4), given.labels, 0.43)
-    area = kz.scores.svm_auc(completed["model_matrix"], given.labels, train)
+    area = kato.svm_auc(completed["model_matrix"], given.labels, train)
     assert values["EM, 50 %: AUC of M, large part"] == pytest.approx(100 * area)
     mean = kz.completion.impute_kernels(given.kernels, given.visible)
-    area = kz.scores.svm_auc(mean.sel(kernel="v"), given.labels, train)
+    area = kato.svm_auc(mean.sel(kernel="v"), given.labels, train)
     assert values["mean, 50 %: AUC of v, large part"] == pytest.approx(100 * area)
     # Unit diagonals: eq (22) is the mean but for lambda.
     M = (0.1 * np.eye(30) + mean.sum("kernel").to_numpy()) / 3.1
-    area = kz.scores.svm_auc(M, given.labels, train)
+    area = kato.svm_auc(M, given.labels, train)
     assert values["mean, 50 %: AUC of M, large part"] == pytest.approx(100 * area)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_areas_under_the_curve_are_means_over_machines_of_one_class(classes):
+    rng = np.random.default_rng(1)
+    labels = np.arange(60) % classes
+    x = rng.normal(size=(60, 2)) + 1.5 * np.eye(classes)[labels][:, :2]
+    train = rng.random(60) < 0.5
+    K = x @ x.T
+    areas = []
+    for c in range(classes) if classes > 2 else [1]:
+        machine = SVC(kernel="precomputed").fit(K[np.ix_(train, train)], labels[train] == c)
+        scores = machine.decision_function(K[np.ix_(~train, train)])
+        areas.append(roc_auc_score(labels[~train] == c, scores))
+    assert kato.svm_auc(K, labels, train) == pytest.approx(np.mean(areas))
+    assert 0.6 < np.mean(areas) < 1
 
 
 def test_units_of_kernels_do_not_matter_to_the_imputations_matrix(small):

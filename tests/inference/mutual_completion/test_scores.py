@@ -4,15 +4,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
-from sklearn.metrics import roc_auc_score
-from sklearn.svm import SVC
 
 import kernelzoo as kz
 from kernelzoo.inference.mutual_completion.scores import (
     correlation_distance,
     entry_coverage,
     missing_entries,
-    svm_auc,
 )
 from mutual_fixture import random_kernels
 
@@ -62,65 +59,6 @@ def test_what_the_distance_cannot_be_taken_of():
         correlation_distance(completed_of(VALUES), {name: TRUTH[name] for name in NAMES[:2]})
     with pytest.raises(ValueError, match=r"'truth' argument.*objects that were completed"):
         correlation_distance(completed_of(VALUES, objects=list("ABCDEF")), TRUTH)
-
-
-# --- area under the curve --------------------------------------------------------------------
-
-
-def two_groups(seed=0, n=40, gap=1.5):
-    rng = np.random.default_rng(seed)
-    labels = np.arange(n) % 2
-    x = rng.normal(size=(n, 3)) + gap * labels[:, None]
-    return x @ x.T, labels, rng.random(n) < 0.5
-
-
-def test_area_of_two_classes_is_that_of_one_machine():
-    K, labels, train = two_groups()
-    test = ~train
-    machine = SVC(kernel="precomputed", C=2.0).fit(K[np.ix_(train, train)], labels[train])
-    expected = roc_auc_score(labels[test], machine.decision_function(K[np.ix_(test, train)]))
-    assert 0.6 < expected < 1
-    assert svm_auc(K, labels, train, C=2.0) == expected
-    assert svm_auc(K, np.array(["no", "yes"])[labels], train, C=2.0) == expected
-
-
-def test_area_of_more_classes_is_the_mean_over_one_against_the_rest():
-    rng = np.random.default_rng(1)
-    labels = np.arange(60) % 3
-    x = rng.normal(size=(60, 2)) + 1.5 * np.eye(3)[labels][:, :2]
-    train = rng.random(60) < 0.5
-    K = x @ x.T
-    expected = [svm_auc(K, labels == c, train) for c in range(3)]
-    assert svm_auc(K, labels, train) == pytest.approx(np.mean(expected))
-    assert len(set(expected)) == 3
-
-
-def test_test_labels_do_not_train():
-    """Labels that are pure chance cannot be told, however well a kernel fits them."""
-    rng = np.random.default_rng(2)
-    n = 240
-    x = rng.normal(size=(n, 60))
-    labels, train = rng.integers(2, size=n), np.arange(n) < n // 2
-    # The null sd of an area on 60 + 60 objects is about 0.05.
-    assert abs(svm_auc(x @ x.T, labels, train, C=100.0) - 0.5) < 0.25
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"train": np.arange(40)}, "'train' argument"),
-        ({"train": np.ones(40, dtype=bool)}, "'train' argument.*both parts"),
-        ({"train": np.arange(40) % 2 == 0}, "'train' argument.*none of class 1"),
-        ({"labels": np.zeros(40)}, "'labels' argument"),
-        ({"kernel": np.ones((40, 39))}, "'kernel' argument"),
-        ({"C": 0.0}, "'C' argument"),
-    ],
-)
-def test_what_a_machine_cannot_be_trained_on(changes, message):
-    K, labels, train = two_groups()
-    given = {"kernel": K, "labels": labels, "train": train} | changes
-    with pytest.raises(ValueError, match=message):
-        svm_auc(**given)
 
 
 # --- entries and their intervals -------------------------------------------------------------
