@@ -176,6 +176,7 @@ def test_groups_are_replaced_only_when_asked(fitted):
     without = result.drop_nodes("posterior_predictive")
     again = kz.extend(model, without, "posterior_predictive", random_seed=2)
     assert not again["posterior_predictive"]["t"].equals(before)
+    assert "posterior_predictive" not in without.children
     xr.testing.assert_identical(result["posterior_predictive"]["t"], before)
 
 
