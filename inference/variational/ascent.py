@@ -180,6 +180,13 @@ class Ascent[S: State]:
         ratio = (gains[-1] / gains[0]) ** (1 / SPAN) if gains[0] > 0 else np.inf
         return float(gains[-1] * ratio / (1 - ratio)) if ratio < 1 else np.inf
 
+    def may_exceed(self, height: float, iterations: int) -> bool:
+        """Whether its largest recent increase, in each iteration up to so many, is enough."""
+        if len(self.history) <= PATIENCE:
+            return True
+        gain = np.diff(self.history[-PATIENCE - 1 :]).max()
+        return bool(self.height + gain * (iterations - len(self.history)) > height)
+
     def advance(self, tolerance: float, remaining: float = np.inf) -> None:
         """Do one iteration."""
         before, state = self.state.objective, self.update(self.state)
@@ -289,9 +296,9 @@ def multistart_ascent[S: State](
     ascents: list[Ascent[S]] = []
     interrupted = False
 
-    def go_on(k: int, until: int, more: int) -> None:
+    def go_on(k: int, until: int, more: int, rival: float = -np.inf) -> None:
         ascent, done = ascents[k], len(ascents[k].history)
-        while ascent.climbing(until):
+        while ascent.climbing(until) and ascent.may_exceed(rival, until):
             ascent.advance(tolerance, remaining)
             bar.advance(start=k + 1, bound=ascent.state.objective)
         bar.skip(more - (len(ascent.history) - done))
@@ -304,8 +311,9 @@ def multistart_ascent[S: State](
         usual = n_ascents * min(first, USUAL) + min(after, USUAL)
         with run.track(n_ascents * first + after, engine, usual=usual) as bar:
             for k, ascent in enumerate(begun):
+                rival = ascents[highest()].height if compete and ascents else -np.inf
                 ascents.append(ascent)
-                go_on(k, first, first)
+                go_on(k, first, first, rival)
             go_on(highest(), max_iterations, after)
     except KeyboardInterrupt as interruption:
         interrupted = True

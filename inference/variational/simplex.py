@@ -196,14 +196,12 @@ class Axes:
         """Log weights (S, ...) of the axis coordinates e (S - 1, ...)."""
         fraction = _logistic(self.mode)
         unit = np.maximum(fraction * (1 - fraction), 1e-300)
-        v = np.empty_like(e)
-        moved: list[Array] = []
-        for s, offset in enumerate(self.mode):
-            v[s] = e[s] + offset
-            for coefficient, shift in zip(self.regression[s], moved, strict=False):
-                v[s] += coefficient * shift
-            if s < len(e) - 1:
-                moved.append((_logistic(v[s]) - fraction[s]) / unit[s])
+        v = e + self.mode.reshape(-1, *[1] * (e.ndim - 1))
+        moved = np.empty_like(e[:-1])
+        for s, row in enumerate(self.regression):
+            v[s] += np.tensordot(row[:s], moved[:s], axes=1)
+            if s < len(moved):
+                moved[s] = (_logistic(v[s]) - fraction[s]) / unit[s]
         log_beta = np.empty((len(self.order), *e.shape[1:]))
         log_beta[self.order] = _log_weights(v)
         return log_beta
@@ -243,12 +241,19 @@ class Proposal:
         np.cumsum(mass / mass.sum(axis=1, keepdims=True), axis=1, out=cumulative[:, 1:])
         return cls(nodes, cumulative)
 
-    def transform(self, u: Array) -> tuple[Array, Array]:
-        """Axis coordinates (S - 1, n) for uniform points, and their log density (n,)."""
+    def transform(self, u: Array, order: npt.NDArray[np.intp]) -> tuple[Array, Array]:
+        """Axis coordinates (S - 1, n) for uniform points, and their log density (n,).
+
+        `order` sorts the points along each axis: few nodes are then sought among many points.
+        """
         e = np.empty_like(u)
         log_density = np.zeros(u.shape[1])
         for s, (nodes, cumulative) in enumerate(zip(self.nodes, self.cumulative, strict=True)):
-            cell = np.searchsorted(cumulative, u[s], side="right").clip(1, len(nodes) - 1) - 1
+            first = np.searchsorted(u[s], cumulative[1:-1], sorter=order[s])
+            cell = np.empty_like(order[s])
+            cell[order[s]] = np.repeat(
+                np.arange(len(nodes) - 1), np.diff(first, prepend=0, append=u.shape[1])
+            )
             width = np.diff(nodes)
             mass = np.diff(cumulative)
             e[s] = nodes[cell] + (width / mass)[cell] * (u[s] - cumulative[cell])
@@ -257,10 +262,10 @@ class Proposal:
 
 
 @cache
-def _sobol_points(dimension: int, log2: int) -> Array:
-    """Make the fixed points (dimension, 2^log2) in the unit cube."""
-    points = qmc.Sobol(dimension, scramble=True, rng=20090405).random_base2(log2)
-    return np.ascontiguousarray(points.T)
+def _sobol_points(dimension: int, log2: int, known: int) -> tuple[Array, npt.NDArray[np.intp]]:
+    """Make the fixed points (dimension, n) after the `known` first of 2^log2, and their order."""
+    points = qmc.Sobol(dimension, scramble=True, rng=20090405).random_base2(log2)[known:]
+    return np.ascontiguousarray(points.T), points.T.argsort(axis=1)
 
 
 @dataclass(frozen=True)
@@ -276,9 +281,8 @@ class Points:
     def around(cls, target: Target, start: Array | None) -> Self:
         """Place points around the mode, found by a search from the logits `start`."""
         axes = Axes.around(target, start)
-        for is_grid, e, log_measure, half in _candidates(target, axes):
-            log_beta = axes.log_weights(e)
-            log_mass = target.at(np.exp(log_beta), log_beta) + log_measure
+        for is_grid, log_beta, log_q, log_measure, half in _candidates(target, axes):
+            log_mass = log_q + log_measure
             peak = log_mass.max()
             if not np.spacing(abs(peak)) < 1.0:
                 raise FloatingPointError(
@@ -291,12 +295,12 @@ class Points:
             np.take(log_beta, kept, axis=1, out=features[len(log_beta) :])
             np.exp(features[len(log_beta) :], out=features[: len(log_beta)])
             mass = np.exp(log_mass[kept] - peak)
-            total, means = _differences(features, mass, half[kept])
             if is_grid:
-                suffice = bool(max(total, means.max()) <= GRID_TOLERANCE)
+                suffice = max(_differences(features, mass, half[kept])) <= GRID_TOLERANCE
             else:
                 ess = mass.sum() ** 2 / (mass @ mass)
-                suffice = bool(means[: len(log_beta)].max() <= TOLERANCE and ess > LEAST_ESS)
+                _, means = _differences(features[: len(log_beta)], mass, half[kept])
+                suffice = bool(means <= TOLERANCE and ess > LEAST_ESS)
             if suffice:
                 break
         return cls(features, log_measure[kept], axes.start, suffice)
@@ -304,10 +308,11 @@ class Points:
 
 def _candidates(
     target: Target, axes: Axes
-) -> Iterator[tuple[bool, Array, Array, npt.NDArray[np.bool_]]]:
-    """Yield a grid for two and three weights, then nets: whether it is a grid, e and log measure.
+) -> Iterator[tuple[bool, Array, Array, Array, npt.NDArray[np.bool_]]]:
+    """Yield a grid for two and three weights, then nets: whether it is a grid, and its points.
 
-    Last comes half of the points: every second node of a grid, and the first half of a net.
+    Points are log weights (S, n), log Q at them, the log measure, and half of the points: every
+    second node of a grid, and the first half of a net, which is the net before.
     """
     dimension = len(axes.mode)
     if dimension + 1 in GRID_NODES:
@@ -316,27 +321,37 @@ def _candidates(
         e = np.stack(np.meshgrid(*nodes, indexing="ij")).reshape(dimension, -1)
         log_measure = np.sum(np.meshgrid(*log_width, indexing="ij"), axis=0).ravel()
         half = np.indices((number,) * dimension).sum(axis=0).ravel() % 2 == 0
-        yield True, e, log_measure, half
+        log_beta = axes.log_weights(e)
+        yield True, log_beta, target.at(np.exp(log_beta), log_beta), log_measure, half
     proposal = Proposal.along(target, axes)
+    log_beta, log_q, log_proposal = np.empty((dimension + 1, 0)), np.empty(0), np.empty(0)
     for log2 in range(SOBOL_LOG2, MOST_LOG2 + 1):
-        e, log_proposal = proposal.transform(_sobol_points(dimension, log2))
-        n_points = e.shape[1]
-        yield False, e, -log_proposal - np.log(n_points), np.arange(n_points) < n_points // 2
+        e, more = proposal.transform(*_sobol_points(dimension, log2, len(log_q)))
+        new = axes.log_weights(e)
+        log_beta = np.concatenate([log_beta, new], axis=1)
+        log_q = np.append(log_q, target.at(np.exp(new), new))
+        log_proposal = np.append(log_proposal, more)
+        n_points = len(log_q)
+        half = np.arange(n_points) < n_points // 2
+        yield False, log_beta, log_q, -log_proposal - np.log(n_points), half
 
 
-def _differences(features: Array, mass: Array, half: npt.NDArray[np.bool_]) -> tuple[float, Array]:
-    """Differences of half of the points from the rest: of the log total, and of means (2 S,).
+def _differences(
+    features: Array, mass: Array, half: npt.NDArray[np.bool_]
+) -> tuple[float, float]:
+    """Differences of half of the points from the rest: of the log total, and largest of the means.
 
     Means are in standard deviations of all points.
     """
-    totals = [mass[part].sum() for part in (half, ~half)]
-    means = [features[:, part] @ mass[part] / max(mass[part].sum(), TINY) for part in (half, ~half)]
-    square = features**2 @ mass / mass.sum()
-    variance = square - (features @ mass / mass.sum()) ** 2
+    parts = np.array([mass * half, mass * ~half])
+    totals, sums = parts.sum(axis=1), features @ parts.T
+    square = features**2 @ mass / totals.sum()
+    variance = square - (sums.sum(axis=1) / totals.sum()) ** 2
     # Guards against weights whose variance is lost in rounding.
     sd = np.sqrt(np.maximum(variance, 1e-14 * square + TINY))
     total = np.inf if min(totals) == 0 else abs(float(np.log(totals[0] / totals[1])))
-    return total, np.abs(means[0] - means[1]) / sd
+    means = sums / np.maximum(totals, TINY)
+    return total, float(np.max(np.abs(means[:, 0] - means[:, 1]) / sd))
 
 
 @dataclass(frozen=True)
@@ -406,7 +421,8 @@ class SimplexFactor:
         log_weight, log_u = np.empty(0), np.empty(0)
         for _ in range(ROUNDS):
             batch = max(4 * draws, 1 << SOBOL_LOG2)
-            e, log_q = proposal.transform(rng.random((len(self.mean) - 1, batch)))
+            u = rng.random((len(self.mean) - 1, batch))
+            e, log_q = proposal.transform(u, u.argsort(axis=1))
             log_beta = axes.log_weights(e)
             beta = np.exp(log_beta)
             pool = np.concatenate([pool, beta], axis=1)
