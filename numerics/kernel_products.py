@@ -7,12 +7,17 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
+from .packed_factor import order_of_packed, triangle
+
 type Array = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class KernelProducts:
-    """Products (pair, M, M) of kernels (S, N, M): K_i'K_i, and K_i'K_j + K_j'K_i for i < j."""
+    """Products of kernels (S, N, M) by pair: K_i'K_i, and K_i'K_j + K_j'K_i for i < j.
+
+    `products` (pair, M (M + 1) / 2) are the lower triangles by rows.
+    """
 
     pairs: tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]
     products: Array
@@ -20,30 +25,34 @@ class KernelProducts:
     @classmethod
     def of(cls, design: Array, weights: Array | None = None) -> Self:
         """Form the products, with the objects' weights (N,) if given; O(S^2 N M^2)."""
-        pairs = np.triu_indices(len(design))
-        products = np.empty((len(pairs[0]), design.shape[2], design.shape[2]))
+        pairs, lower = np.triu_indices(len(design)), triangle(design.shape[2]).lower
+        products = np.empty((len(pairs[0]), lower.sum()))
         weighted = design if weights is None else design * weights[:, None]
         for k, (i, j) in enumerate(zip(*pairs, strict=True)):
             product = weighted[i].T @ design[j]
-            products[k] = product if i == j else product + product.T
+            products[k] = (product if i == j else product + product.T)[lower]
         return cls(pairs, products)
 
     @cached_property
-    def fold(self) -> Array:
-        """Multiplier (M, M) onto the upper triangle; inner products of symmetric matrices stay."""
-        ones = np.ones(self.products.shape[1:])
-        return np.triu(ones) + np.triu(ones, 1)
+    def _places(self) -> npt.NDArray[np.intp]:
+        """Places (M, M) of a symmetric matrix's entries in its triangle."""
+        order = np.arange(order_of_packed(self.products.shape[1]))
+        row, column = np.maximum.outer(order, order), np.minimum.outer(order, order)
+        return row * (row + 1) // 2 + column
 
     def gram(self, weights: Array) -> Array:
         """G(B) = sum_ij B_ij K_i'K_j (M, M) for symmetric B (S, S); O(S^2 M^2)."""
-        return np.tensordot(weights[self.pairs], self.products, axes=1)
+        return np.take(weights[self.pairs] @ self.products, self._places)
 
     def traces(self, matrix: Array) -> Array:
-        """tr(K_i'K_j matrix) (S, S) for a symmetric or folded matrix (M, M); O(S^2 M^2)."""
+        """tr(K_i'K_j matrix) (S, S) for the lower triangle of a symmetric (M, M); O(S^2 M^2)."""
         n_kernels = int(self.pairs[0][-1]) + 1
         out = np.empty((n_kernels, n_kernels))
         # The products P are symmetric, so that tr(P M) is the sum of P_ab M_ab.
-        half = self.products.reshape(len(self.products), -1) @ matrix.ravel()
+        lower, _, _, diagonal = triangle(len(matrix))
+        entries = 2 * matrix[lower]
+        entries[diagonal] *= 0.5
+        half = self.products @ entries
         half[self.pairs[0] != self.pairs[1]] *= 0.5
         out[self.pairs] = half
         out[self.pairs[::-1]] = half
@@ -63,7 +72,7 @@ class Design:
 
     @classmethod
     def of(cls, stack: Array, constant: bool = False) -> Self:
-        """Precompute the products if they take at most three times the memory of the stack."""
+        """Precompute the products if they take at most 1.5 times the memory of the stack."""
         s, n, m = stack.shape
         products = KernelProducts.of(stack) if (s + 1) * m <= 6 * n else None
         return cls(stack, products, constant)

@@ -125,9 +125,7 @@ class Gaussian:
             inverse *= self.sharing
             for mean in of_group:
                 inverse = blas.dsyr(1.0, mean, lower=True, a=inverse, overwrite_a=True)
-            moment = inverse.T
-            moment *= self.products.fold
-            seconds.append(self.products.traces(moment))
+            seconds.append(self.products.traces(inverse))
         linear = np.einsum("gpkm,gpm->gk", self.projections, means)
         mean = np.concatenate(means)
         return Regressors(mean, np.stack(variances), log_det, linear, np.stack(seconds))

@@ -248,16 +248,15 @@ class Proposal:
         """
         e = np.empty_like(u)
         log_density = np.zeros(u.shape[1])
+        width, mass = np.diff(self.nodes, axis=1), np.diff(self.cumulative, axis=1)
+        slope, height = width / mass, np.log(mass / width)
+        cells = np.arange(width.shape[1])
         for s, (nodes, cumulative) in enumerate(zip(self.nodes, self.cumulative, strict=True)):
             first = np.searchsorted(u[s], cumulative[1:-1], sorter=order[s])
             cell = np.empty_like(order[s])
-            cell[order[s]] = np.repeat(
-                np.arange(len(nodes) - 1), np.diff(first, prepend=0, append=u.shape[1])
-            )
-            width = np.diff(nodes)
-            mass = np.diff(cumulative)
-            e[s] = nodes[cell] + (width / mass)[cell] * (u[s] - cumulative[cell])
-            log_density += np.log(mass / width)[cell]
+            cell[order[s]] = np.repeat(cells, np.diff(first, prepend=0, append=u.shape[1]))
+            e[s] = nodes[cell] + slope[s, cell] * (u[s] - cumulative[cell])
+            log_density += height[s, cell]
         return e, log_density
 
 
