@@ -192,14 +192,14 @@ class Axes:
         regression = np.eye(len(mode)) - inverse
         return cls(start, order, mode, regression, scale, -np.arcsinh(left), np.arcsinh(right))
 
-    def log_weights(self, e: Array) -> Array:
-        """Log weights (S, ...) of the axis coordinates e (S - 1, ...)."""
+    def log_weights(self, e: Array, first: int = 0) -> Array:
+        """Log weights (S, ...) of the axis coordinates e (S - 1, ...), zero before the `first`."""
         fraction = _logistic(self.mode)
         unit = np.maximum(fraction * (1 - fraction), 1e-300)
         v = e + self.mode.reshape(-1, *[1] * (e.ndim - 1))
         moved = np.empty_like(e[:-1])
-        for s, row in enumerate(self.regression):
-            v[s] += np.tensordot(row[:s], moved[:s], axes=1)
+        for s in range(first, len(v)):
+            v[s] += np.tensordot(self.regression[s, first:s], moved[first:s], axes=1)
             if s < len(moved):
                 moved[s] = (_logistic(v[s]) - fraction[s]) / unit[s]
         log_beta = np.empty((len(self.order), *e.shape[1:]))
@@ -231,7 +231,7 @@ class Proposal:
         for block in np.array_split(np.arange(dimension), n_blocks):
             e = np.zeros((dimension, len(block), TABLE_NODES))
             e[block, np.arange(len(block))] = nodes[block]
-            log_beta = axes.log_weights(e)
+            log_beta = axes.log_weights(e, block[0])
             log_density[block] = TEMPER * target.at(np.exp(log_beta), log_beta)
         density = np.exp(log_density - log_density.max(axis=1, keepdims=True))
         mass = 0.5 * (density[:, 1:] + density[:, :-1]) * np.diff(nodes, axis=1)
