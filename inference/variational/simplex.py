@@ -65,8 +65,9 @@ BLOCK = 1 << 20
 # Largest number of batches of proposals for draws.
 ROUNDS = 24
 # Points of another factor serve while the means of the weights, in standard deviations, and the
-# ratios of standard deviations are within these.
-NEAR, ALIKE = 0.3, 1.25
+# ratios of standard deviations are within these, and this part of their effective number is left:
+# of a dozen weights, since each weight takes its share.
+NEAR, ALIKE, LEFT, DOZEN = 0.3, 1.25, 0.9, 12
 
 
 def _log_weights(v: Array) -> Array:
@@ -391,7 +392,7 @@ class SimplexFactor:
             and moved.max() < NEAR
             and ratio.min() > 1 / ALIKE
             and ratio.max() < ALIKE
-            and self.ess > 0.9 * self._origin.ess
+            and self.ess > LEFT ** max(1.0, len(own) / DOZEN) * self._origin.ess
         )
 
     @property
