@@ -1,62 +1,51 @@
 """Stacks of kernels, and sums over pairs of kernels from precomputed products K_i'K_j."""
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
-from .packed_factor import order_of_packed, triangle
+from .packed_factor import Triangle, order_of_packed, triangle
 
 type Array = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class KernelProducts:
-    """Products of kernels (S, N, M) by pair: K_i'K_i, and K_i'K_j + K_j'K_i for i < j.
+    """Products of kernels (S, N, M) by pair: K_i'K_i, and K_i'K_j + K_j'K_i for j < i.
 
-    `products` (pair, M (M + 1) / 2) are the lower triangles by rows.
+    `products` (S (S + 1) / 2, M (M + 1) / 2) has the lower triangles, by rows, of both symmetries.
     """
 
-    pairs: tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]
     products: Array
 
     @classmethod
     def of(cls, design: Array, weights: Array | None = None) -> Self:
         """Form the products, with the objects' weights (N,) if given; O(S^2 N M^2)."""
-        pairs, lower = np.triu_indices(len(design)), triangle(design.shape[2]).lower
+        pairs, lower = np.tril_indices(len(design)), triangle(design.shape[2]).lower
         products = np.empty((len(pairs[0]), lower.sum()))
         weighted = design if weights is None else design * weights[:, None]
         for k, (i, j) in enumerate(zip(*pairs, strict=True)):
             product = weighted[i].T @ design[j]
             products[k] = (product if i == j else product + product.T)[lower]
-        return cls(pairs, products)
+        return cls(products)
 
-    @cached_property
-    def _places(self) -> npt.NDArray[np.intp]:
-        """Places (M, M) of a symmetric matrix's entries in its triangle."""
-        order = np.arange(order_of_packed(self.products.shape[1]))
-        row, column = np.maximum.outer(order, order), np.minimum.outer(order, order)
-        return row * (row + 1) // 2 + column
+    @property
+    def _triangles(self) -> tuple[Triangle, Triangle]:
+        pairs, entries = map(order_of_packed, self.products.shape)
+        return triangle(pairs), triangle(entries)
 
     def gram(self, weights: Array) -> Array:
         """G(B) = sum_ij B_ij K_i'K_j (M, M) for symmetric B (S, S); O(S^2 M^2)."""
-        return np.take(weights[self.pairs] @ self.products, self._places)
+        pairs, entries = self._triangles
+        return (weights[pairs.lower] @ self.products)[entries.places]
 
     def traces(self, matrix: Array) -> Array:
         """tr(K_i'K_j matrix) (S, S) for the lower triangle of a symmetric (M, M); O(S^2 M^2)."""
-        n_kernels = int(self.pairs[0][-1]) + 1
-        out = np.empty((n_kernels, n_kernels))
-        # The products P are symmetric, so that tr(P M) is the sum of P_ab M_ab.
-        lower, _, _, diagonal = triangle(len(matrix))
-        entries = 2 * matrix[lower]
-        entries[diagonal] *= 0.5
-        half = self.products @ entries
-        half[self.pairs[0] != self.pairs[1]] *= 0.5
-        out[self.pairs] = half
-        out[self.pairs[::-1]] = half
-        return out
+        pairs, entries = self._triangles
+        sums = self.products @ (entries.fold * matrix[entries.lower])
+        return (sums / pairs.fold)[pairs.places]
 
 
 @dataclass(frozen=True)

@@ -249,7 +249,7 @@ def sums_of_dask(
     """Products of the kernels with each other, and with the targets, in one pass; O(K^2 N M^2)."""
     columns = stack.parts(targets.reshape(len(targets), -1))
     products, projections = stack.total(_sums_of_chunk, functions, by_object=[columns])
-    return KernelProducts(np.triu_indices(projections.shape[1]), products), projections
+    return KernelProducts(products), projections
 
 
 def _rows(

@@ -172,7 +172,7 @@ class ExpectedKernels:
         if isinstance(source, InMemory):
             return cls(source, KernelProducts.of(source.design))
         (products,) = source.total(_products_of_chunk)
-        return cls(source, KernelProducts(np.triu_indices(source.shape[0]), products))
+        return cls(source, KernelProducts(products))
 
     def utilities(
         self, weights: Array, regressors: Array, labels: Sequence[Any]
@@ -222,13 +222,12 @@ class KernelFamily:
         """Take expectations under a factor; O(S^2 N M^2) and one stack of kernels per node."""
         points, weights = factor.expectation
         first = self.stack(points[0])
-        known = KernelProducts.of(first)
-        design, products = weights[0] * first, weights[0] * known.products
+        design, products = weights[0] * first, weights[0] * KernelProducts.of(first).products
         for psi, weight in zip(points[1:], weights[1:], strict=True):
             stack = self.stack(psi)
             design += weight * stack
             products += weight * KernelProducts.of(stack).products
-        return ExpectedKernels(InMemory(design), replace(known, products=products))
+        return ExpectedKernels(InMemory(design), KernelProducts(products))
 
     def log_likelihood(
         self, target: Array, mean: Array, second_moment: Array, moment: Array

@@ -50,9 +50,6 @@ MOST_ITERATIONS = 400
 PATIENCE = 3
 # Number of iterations over which the shrinkage of the increases is measured.
 SPAN = 5
-# Where new quadrature points make the objective fall again and again, so many iterations without a
-# new height end the ascent; with at least so many falls.
-STALL, FALLS = 12, 3
 # A decrease by this part of the objective, or by so many nats, is rounding; new quadrature points
 # for the weights of more than three kernels may cost more.
 ROUNDING = 1e-8
@@ -183,14 +180,6 @@ class Ascent[S: State]:
         ratio = (gains[-1] / gains[0]) ** (1 / SPAN) if gains[0] > 0 else np.inf
         return float(gains[-1] * ratio / (1 - ratio)) if ratio < 1 else np.inf
 
-    def stalled(self, tolerance: float) -> bool:
-        """Whether the objective goes up and down at one height, by the quadrature's error."""
-        if len(self.history) <= STALL:
-            return False
-        before, last = self.history[:-STALL], self.history[-STALL:]
-        falls = np.sum(-np.diff(last) > tolerance * abs(last[-1]))
-        return bool(falls >= FALLS and max(last) <= max(before) + ROUNDED)
-
     def may_exceed(self, height: float, iterations: int) -> bool:
         """Whether its largest recent increase, in each iteration up to so many, is enough."""
         if len(self.history) <= PATIENCE:
@@ -207,9 +196,12 @@ class Ascent[S: State]:
             return
         self.state = state
         self.history.append(after)
-        small = abs(after - before) <= tolerance * abs(after) and self.remaining <= remaining
+        # New quadrature points move the objective up and down: heights that are not new are small.
+        small = abs(after - before) <= tolerance * abs(after)
+        small |= self.patience > 1 and after <= max(self.history[:-1], default=before)
+        small &= self.remaining <= remaining
         self._small = self._small + 1 if small else 0
-        self.converged = self._small >= self.patience or self.stalled(tolerance)
+        self.converged = self._small >= self.patience
 
 
 def ascended[S: State](state: S, update: Callable[[S], S], coordinates: Coordinates[S]) -> S:

@@ -99,12 +99,9 @@ class Target:
     quadratic: Array
 
     def at(self, beta: Array, log_beta: Array) -> Array:
-        """Log density (...) with respect to v at weights (S, ...); includes prod_s beta_s."""
-        curved = np.tensordot(self.quadratic, beta, axes=1)
-        curved *= -0.5
-        curved += self.linear.reshape(-1, *[1] * (beta.ndim - 1))
-        log_density = np.einsum("s...,s...->...", beta, curved)
-        log_density += np.tensordot(self.concentration, log_beta, axes=1)
+        """Log density (n,) with respect to v at weights (S, n); includes prod_s beta_s."""
+        log_density = self.linear @ beta + self.concentration @ log_beta
+        log_density -= 0.5 * np.einsum("sn,sn->n", beta, self.quadratic @ beta)
         return log_density
 
     def derivatives(self, v: Array) -> tuple[float, Array, Array]:
@@ -194,16 +191,16 @@ class Axes:
         return cls(start, order, mode, regression, scale, -np.arcsinh(left), np.arcsinh(right))
 
     def log_weights(self, e: Array, first: int = 0) -> Array:
-        """Log weights (S, ...) of the axis coordinates e (S - 1, ...), zero before the `first`."""
+        """Log weights (S, n) of the axis coordinates e (S - 1, n), zero before the `first`."""
         fraction = _logistic(self.mode)
         unit = np.maximum(fraction * (1 - fraction), 1e-300)
-        v = e + self.mode.reshape(-1, *[1] * (e.ndim - 1))
+        v = e + self.mode[:, None]
         moved = np.empty_like(e[:-1])
         for s in range(first, len(v)):
-            v[s] += np.tensordot(self.regression[s, first:s], moved[first:s], axes=1)
+            v[s] += self.regression[s, first:s] @ moved[first:s]
             if s < len(moved):
                 moved[s] = (_logistic(v[s]) - fraction[s]) / unit[s]
-        log_beta = np.empty((len(self.order), *e.shape[1:]))
+        log_beta = np.empty((len(self.order), e.shape[1]))
         log_beta[self.order] = _log_weights(v)
         return log_beta
 
@@ -232,8 +229,9 @@ class Proposal:
         for block in np.array_split(np.arange(dimension), n_blocks):
             e = np.zeros((dimension, len(block), TABLE_NODES))
             e[block, np.arange(len(block))] = nodes[block]
-            log_beta = axes.log_weights(e, block[0])
-            log_density[block] = TEMPER * target.at(np.exp(log_beta), log_beta)
+            log_beta = axes.log_weights(e.reshape(dimension, -1), block[0])
+            log_q = target.at(np.exp(log_beta), log_beta)
+            log_density[block] = TEMPER * log_q.reshape(len(block), -1)
         density = np.exp(log_density - log_density.max(axis=1, keepdims=True))
         mass = 0.5 * (density[:, 1:] + density[:, :-1]) * np.diff(nodes, axis=1)
         # With empty cells the inverse distribution function would be ambiguous.
@@ -336,9 +334,7 @@ def _candidates(
         yield False, log_beta, log_q, -log_proposal - np.log(n_points), half
 
 
-def _differences(
-    features: Array, mass: Array, half: npt.NDArray[np.bool_]
-) -> tuple[float, float]:
+def _differences(features: Array, mass: Array, half: npt.NDArray[np.bool_]) -> tuple[float, float]:
     """Differences of half of the points from the rest: of the log total, and largest of the means.
 
     Means are in standard deviations of all points.
@@ -405,9 +401,8 @@ class SimplexFactor:
 
     def log_density(self, beta: Array) -> Array:
         """Log Q at weights (n, S), with respect to the first S - 1 weights."""
-        target = self._target
-        value = beta @ target.linear - 0.5 * np.einsum("ns,st,nt->n", beta, target.quadratic, beta)
-        return value + np.log(beta) @ (target.concentration - 1) - self.log_normaliser
+        log_beta = np.log(beta.T)
+        return self._target.at(beta.T, log_beta) - log_beta.sum(axis=0) - self.log_normaliser
 
     def sample(self, draws: int, rng: np.random.Generator) -> Array:
         """Independent draws (draws, S), by rejection from the tabulated proposal.
@@ -463,9 +458,7 @@ def _integrate(target: Target, points: Points, origin: SimplexFactor | None) -> 
     """Sum over the points."""
     n_weights = len(target.linear)
     beta = points.features[:n_weights]
-    log_mass = np.concatenate([target.linear, target.concentration]) @ points.features
-    log_mass -= 0.5 * np.einsum("sn,sn->n", beta, target.quadratic @ beta)
-    log_mass += points.log_measure
+    log_mass = target.at(beta, points.features[n_weights:]) + points.log_measure
     peak = log_mass.max()
     mass = np.exp(log_mass - peak)
     total = mass.sum()
