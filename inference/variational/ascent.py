@@ -182,10 +182,8 @@ class Ascent[S: State]:
 
     def may_exceed(self, height: float, iterations: int) -> bool:
         """Whether its largest recent increase, in each iteration up to so many, is enough."""
-        if len(self.history) <= PATIENCE:
-            return True
-        gain = np.diff(self.history[-PATIENCE - 1 :]).max()
-        return bool(self.height + gain * (iterations - len(self.history)) > height)
+        gains, left = np.diff(self.history[-PATIENCE - 1 :]), iterations - len(self.history)
+        return len(gains) < PATIENCE or bool(self.height + left * gains.max() > height)
 
     def advance(self, tolerance: float, remaining: float = np.inf) -> None:
         """Do one iteration."""

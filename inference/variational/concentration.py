@@ -61,10 +61,8 @@ def _sinh_nodes(
     nodes = nodes or int(np.ceil(np.max(stop - start) / SPACING)) + 1
     xi = start[..., None] + (stop - start)[..., None] * np.linspace(0, 1, nodes)
     spacing = (stop - start) / (nodes - 1) * scale
-    return (
-        center[..., None] + scale[..., None] * np.sinh(xi),
-        np.log(spacing[..., None] * np.cosh(xi)),
-    )
+    points = center[..., None] + scale[..., None] * np.sinh(xi)
+    return points, np.log(spacing[..., None] * np.cosh(xi))
 
 
 @dataclass(frozen=True)

@@ -65,8 +65,7 @@ BLOCK = 1 << 20
 # Largest number of batches of proposals for draws.
 ROUNDS = 24
 # Points of another factor serve while the means of the weights, in standard deviations, and the
-# ratios of standard deviations are within these, and this part of their effective number is left:
-# of a dozen weights, since each weight takes its share.
+# ratios of standard deviations are within these, and their number, which each weight reduces.
 NEAR, ALIKE, LEFT, DOZEN = 0.3, 1.25, 0.9, 12
 
 
@@ -98,9 +97,10 @@ class Target:
     linear: Array
     quadratic: Array
 
-    def at(self, beta: Array, log_beta: Array) -> Array:
-        """Log density (n,) with respect to v at weights (S, n); includes prod_s beta_s."""
-        log_density = self.linear @ beta + self.concentration @ log_beta
+    def at(self, features: Array) -> Array:
+        """Log density (n,) with respect to v at features (2 S, n); includes prod_s beta_s."""
+        beta = features[: len(self.linear)]
+        log_density = np.concatenate([self.linear, self.concentration]) @ features
         log_density -= 0.5 * np.einsum("sn,sn->n", beta, self.quadratic @ beta)
         return log_density
 
@@ -190,8 +190,8 @@ class Axes:
         regression = np.eye(len(mode)) - inverse
         return cls(start, order, mode, regression, scale, -np.arcsinh(left), np.arcsinh(right))
 
-    def log_weights(self, e: Array, first: int = 0) -> Array:
-        """Log weights (S, n) of the axis coordinates e (S - 1, n), zero before the `first`."""
+    def features(self, e: Array, first: int = 0) -> Array:
+        """Weights and their logs (2 S, n) at coordinates e (S - 1, n), zero before the `first`."""
         fraction = _logistic(self.mode)
         unit = np.maximum(fraction * (1 - fraction), 1e-300)
         v = e + self.mode[:, None]
@@ -200,9 +200,10 @@ class Axes:
             v[s] += self.regression[s, first:s] @ moved[first:s]
             if s < len(moved):
                 moved[s] = (_logistic(v[s]) - fraction[s]) / unit[s]
-        log_beta = np.empty((len(self.order), e.shape[1]))
-        log_beta[self.order] = _log_weights(v)
-        return log_beta
+        out = np.empty((2 * len(self.order), e.shape[1]))
+        out[len(self.order) + self.order] = _log_weights(v)
+        np.exp(out[len(self.order) :], out=out[: len(self.order)])
+        return out
 
     def nodes(self, number: int) -> tuple[Array, Array]:
         """Nodes e and log trapezoid weights, both (S - 1, number)."""
@@ -229,8 +230,7 @@ class Proposal:
         for block in np.array_split(np.arange(dimension), n_blocks):
             e = np.zeros((dimension, len(block), TABLE_NODES))
             e[block, np.arange(len(block))] = nodes[block]
-            log_beta = axes.log_weights(e.reshape(dimension, -1), block[0])
-            log_q = target.at(np.exp(log_beta), log_beta)
+            log_q = target.at(axes.features(e.reshape(dimension, -1), block[0]))
             log_density[block] = TEMPER * log_q.reshape(len(block), -1)
         density = np.exp(log_density - log_density.max(axis=1, keepdims=True))
         mass = 0.5 * (density[:, 1:] + density[:, :-1]) * np.diff(nodes, axis=1)
@@ -245,8 +245,7 @@ class Proposal:
 
         `order` sorts the points along each axis: few nodes are then sought among many points.
         """
-        e = np.empty_like(u)
-        log_density = np.zeros(u.shape[1])
+        e, log_density = np.empty_like(u), np.zeros(u.shape[1])
         width, mass = np.diff(self.nodes, axis=1), np.diff(self.cumulative, axis=1)
         slope, height = width / mass, np.log(mass / width)
         cells = np.arange(width.shape[1])
@@ -279,7 +278,7 @@ class Points:
     def around(cls, target: Target, start: Array | None) -> Self:
         """Place points around the mode, found by a search from the logits `start`."""
         axes = Axes.around(target, start)
-        for is_grid, log_beta, log_q, log_measure, half in _candidates(target, axes):
+        for is_grid, features, log_q, log_measure, half in _candidates(target, axes):
             log_mass = log_q + log_measure
             peak = log_mass.max()
             if not np.spacing(abs(peak)) < 1.0:
@@ -289,15 +288,13 @@ class Points:
                     "or the targets."
                 )
             kept = np.flatnonzero(log_mass > peak - 1.5 * DEPTH)
-            features = np.empty((2 * len(log_beta), len(kept)))
-            np.take(log_beta, kept, axis=1, out=features[len(log_beta) :])
-            np.exp(features[len(log_beta) :], out=features[: len(log_beta)])
+            features = np.take(features, kept, axis=1)
             mass = np.exp(log_mass[kept] - peak)
             if is_grid:
                 suffice = max(_differences(features, mass, half[kept])) <= GRID_TOLERANCE
             else:
                 ess = mass.sum() ** 2 / (mass @ mass)
-                _, means = _differences(features[: len(log_beta)], mass, half[kept])
+                _, means = _differences(features[: len(target.linear)], mass, half[kept])
                 suffice = bool(means <= TOLERANCE and ess > LEAST_ESS)
             if suffice:
                 break
@@ -309,8 +306,8 @@ def _candidates(
 ) -> Iterator[tuple[bool, Array, Array, Array, npt.NDArray[np.bool_]]]:
     """Yield a grid for two and three weights, then nets: whether it is a grid, and its points.
 
-    Points are log weights (S, n), log Q at them, the log measure, and half of the points: every
-    second node of a grid, and the first half of a net, which is the net before.
+    Points are features, log Q, log measure, and half of the points: every second node of a grid,
+    and the first half of a net, which is the net before.
     """
     dimension = len(axes.mode)
     if dimension + 1 in GRID_NODES:
@@ -319,19 +316,17 @@ def _candidates(
         e = np.stack(np.meshgrid(*nodes, indexing="ij")).reshape(dimension, -1)
         log_measure = np.sum(np.meshgrid(*log_width, indexing="ij"), axis=0).ravel()
         half = np.indices((number,) * dimension).sum(axis=0).ravel() % 2 == 0
-        log_beta = axes.log_weights(e)
-        yield True, log_beta, target.at(np.exp(log_beta), log_beta), log_measure, half
+        features = axes.features(e)
+        yield True, features, target.at(features), log_measure, half
     proposal = Proposal.along(target, axes)
-    log_beta, log_q, log_proposal = np.empty((dimension + 1, 0)), np.empty(0), np.empty(0)
+    features, log_q, log_proposal = np.empty((2 * dimension + 2, 0)), np.empty(0), np.empty(0)
     for log2 in range(SOBOL_LOG2, MOST_LOG2 + 1):
         e, more = proposal.transform(*_sobol_points(dimension, log2, len(log_q)))
-        new = axes.log_weights(e)
-        log_beta = np.concatenate([log_beta, new], axis=1)
-        log_q = np.append(log_q, target.at(np.exp(new), new))
+        new = axes.features(e)
+        features, log_q = np.hstack([features, new]), np.append(log_q, target.at(new))
         log_proposal = np.append(log_proposal, more)
-        n_points = len(log_q)
-        half = np.arange(n_points) < n_points // 2
-        yield False, log_beta, log_q, -log_proposal - np.log(n_points), half
+        log_measure = -log_proposal - log2 * np.log(2)
+        yield False, features, log_q, log_measure, np.arange(1 << log2) < 1 << (log2 - 1)
 
 
 def _differences(features: Array, mass: Array, half: npt.NDArray[np.bool_]) -> tuple[float, float]:
@@ -346,8 +341,7 @@ def _differences(features: Array, mass: Array, half: npt.NDArray[np.bool_]) -> t
     # Guards against weights whose variance is lost in rounding.
     sd = np.sqrt(np.maximum(variance, 1e-14 * square + TINY))
     total = np.inf if min(totals) == 0 else abs(float(np.log(totals[0] / totals[1])))
-    means = sums / np.maximum(totals, TINY)
-    return total, float(np.max(np.abs(means[:, 0] - means[:, 1]) / sd))
+    return total, float(np.max(np.ptp(sums / np.maximum(totals, TINY), axis=1) / sd))
 
 
 @dataclass(frozen=True)
@@ -402,7 +396,8 @@ class SimplexFactor:
     def log_density(self, beta: Array) -> Array:
         """Log Q at weights (n, S), with respect to the first S - 1 weights."""
         log_beta = np.log(beta.T)
-        return self._target.at(beta.T, log_beta) - log_beta.sum(axis=0) - self.log_normaliser
+        log_density = self._target.at(np.concatenate([beta.T, log_beta])) - log_beta.sum(axis=0)
+        return log_density - self.log_normaliser
 
     def sample(self, draws: int, rng: np.random.Generator) -> Array:
         """Independent draws (draws, S), by rejection from the tabulated proposal.
@@ -418,10 +413,9 @@ class SimplexFactor:
             batch = max(4 * draws, 1 << SOBOL_LOG2)
             u = rng.random((len(self.mean) - 1, batch))
             e, log_q = proposal.transform(u, u.argsort(axis=1))
-            log_beta = axes.log_weights(e)
-            beta = np.exp(log_beta)
-            pool = np.concatenate([pool, beta], axis=1)
-            log_weight = np.append(log_weight, self._target.at(beta, log_beta) - log_q)
+            features = axes.features(e)
+            pool = np.concatenate([pool, features[: len(self.mean)]], axis=1)
+            log_weight = np.append(log_weight, self._target.at(features) - log_q)
             log_u = np.append(log_u, np.log(rng.random(batch)))
             accepted = np.flatnonzero(log_u < log_weight - log_weight.max())
             if len(accepted) >= draws:
@@ -458,7 +452,7 @@ def _integrate(target: Target, points: Points, origin: SimplexFactor | None) -> 
     """Sum over the points."""
     n_weights = len(target.linear)
     beta = points.features[:n_weights]
-    log_mass = target.at(beta, points.features[n_weights:]) + points.log_measure
+    log_mass = target.at(points.features) + points.log_measure
     peak = log_mass.max()
     mass = np.exp(log_mass - peak)
     total = mass.sum()
