@@ -46,8 +46,9 @@ USUAL = 100
 # Largest number of iterations of an ascent for predictions.
 MOST_ITERATIONS = 400
 
-# Consecutive small increases that end accelerated iterations; one alone may be a rejected step.
-PATIENCE = 3
+# Consecutive small increases that end accelerated iterations (one may be a rejected step), and
+# iterations without a new height: new quadrature points may move the objective up and down.
+PATIENCE, STALL = 3, 10
 # Number of iterations over which the shrinkage of the increases is measured.
 SPAN = 5
 # A decrease by this part of the objective, or by so many nats, is rounding; new quadrature points
@@ -194,12 +195,11 @@ class Ascent[S: State]:
             return
         self.state = state
         self.history.append(after)
-        # New quadrature points move the objective up and down: heights that are not new are small.
-        small = abs(after - before) <= tolerance * abs(after)
-        small |= self.patience > 1 and after <= max(self.history[:-1], default=before)
-        small &= self.remaining <= remaining
+        near = self.remaining <= remaining
+        small = near and abs(after - before) <= tolerance * abs(after)
         self._small = self._small + 1 if small else 0
-        self.converged = self._small >= self.patience
+        stalled = near and len(self.history) - np.argmax(self.history) > STALL
+        self.converged = self._small >= self.patience or bool(stalled)
 
 
 def ascended[S: State](state: S, update: Callable[[S], S], coordinates: Coordinates[S]) -> S:
