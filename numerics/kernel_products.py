@@ -1,53 +1,46 @@
 """Stacks of kernels, and sums over pairs of kernels from precomputed products K_i'K_j."""
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Self
 
 import numpy as np
 import numpy.typing as npt
+
+from .packed_factor import order_of_packed, triangle
 
 type Array = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class KernelProducts:
-    """Products (pair, M, M) of kernels (S, N, M): K_i'K_i, and K_i'K_j + K_j'K_i for i < j."""
+    """Products of kernels (S, N, M) by pair: K_i'K_i, and K_i'K_j + K_j'K_i for j < i.
 
-    pairs: tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]
+    `products` (S (S + 1) / 2, M (M + 1) / 2) has the lower triangles, by rows, of both symmetries.
+    """
+
     products: Array
 
     @classmethod
     def of(cls, design: Array, weights: Array | None = None) -> Self:
         """Form the products, with the objects' weights (N,) if given; O(S^2 N M^2)."""
-        pairs = np.triu_indices(len(design))
-        products = np.empty((len(pairs[0]), design.shape[2], design.shape[2]))
+        pairs, lower = np.tril_indices(len(design)), triangle(design.shape[2]).lower
+        products = np.empty((len(pairs[0]), lower.sum()))
         weighted = design if weights is None else design * weights[:, None]
         for k, (i, j) in enumerate(zip(*pairs, strict=True)):
             product = weighted[i].T @ design[j]
-            products[k] = product if i == j else product + product.T
-        return cls(pairs, products)
-
-    @cached_property
-    def fold(self) -> Array:
-        """Multiplier (M, M) onto the upper triangle; inner products of symmetric matrices stay."""
-        ones = np.ones(self.products.shape[1:])
-        return np.triu(ones) + np.triu(ones, 1)
+            products[k] = (product if i == j else product + product.T)[lower]
+        return cls(products)
 
     def gram(self, weights: Array) -> Array:
         """G(B) = sum_ij B_ij K_i'K_j (M, M) for symmetric B (S, S); O(S^2 M^2)."""
-        return np.tensordot(weights[self.pairs], self.products, axes=1)
+        pairs, entries = map(triangle, map(order_of_packed, self.products.shape))
+        return (weights[pairs.lower] @ self.products)[entries.places]
 
     def traces(self, matrix: Array) -> Array:
-        """tr(K_i'K_j matrix) (S, S) for a symmetric or folded matrix (M, M); O(S^2 M^2)."""
-        n_kernels = int(self.pairs[0][-1]) + 1
-        out = np.empty((n_kernels, n_kernels))
-        # The products P are symmetric, so that tr(P M) is the sum of P_ab M_ab.
-        half = self.products.reshape(len(self.products), -1) @ matrix.ravel()
-        half[self.pairs[0] != self.pairs[1]] *= 0.5
-        out[self.pairs] = half
-        out[self.pairs[::-1]] = half
-        return out
+        """tr(K_i'K_j matrix) (S, S) for the lower triangle of a symmetric (M, M); O(S^2 M^2)."""
+        pairs, entries = map(triangle, map(order_of_packed, self.products.shape))
+        sums = self.products @ (entries.fold * matrix[entries.lower])
+        return (sums / pairs.fold)[pairs.places]
 
 
 @dataclass(frozen=True)
@@ -63,7 +56,7 @@ class Design:
 
     @classmethod
     def of(cls, stack: Array, constant: bool = False) -> Self:
-        """Precompute the products if they take at most three times the memory of the stack."""
+        """Precompute the products if they take at most 1.5 times the memory of the stack."""
         s, n, m = stack.shape
         products = KernelProducts.of(stack) if (s + 1) * m <= 6 * n else None
         return cls(stack, products, constant)

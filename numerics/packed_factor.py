@@ -12,12 +12,17 @@ type Positions = npt.NDArray[np.intp]
 
 
 class Triangle(NamedTuple):
-    """Mask of a lower triangle (n, n); packed rows' lengths, first and diagonal positions (n,)."""
+    """Mask of a lower triangle (n, n); packed rows' lengths, first and diagonal positions (n,).
+
+    `places` (n, n) are positions of a symmetric matrix; `fold` counts those off the diagonal twice.
+    """
 
     lower: npt.NDArray[np.bool_]
     lengths: Positions
     first: Positions
     diagonal: Positions
+    places: Positions
+    fold: Array
 
     def pack(self, factor: Array) -> Array:
         """Packed form of the lower triangular L (n, n)."""
@@ -39,9 +44,11 @@ class Triangle(NamedTuple):
 @cache
 def triangle(n: int) -> Triangle:
     """Layout of the packed form of matrices of order n."""
-    lengths = np.arange(1, n + 1)
+    lower, lengths = np.tri(n, dtype=bool), np.arange(1, n + 1)
     ends = np.cumsum(lengths)
-    return Triangle(np.tri(n, dtype=bool), lengths, ends - lengths, ends - 1)
+    places = np.where(lower, np.cumsum(lower).reshape(n, n) - 1, 0)
+    places = np.maximum(places, places.T)
+    return Triangle(lower, lengths, ends - lengths, ends - 1, places, (2.0 - np.eye(n))[lower])
 
 
 def order_of_packed(length: int) -> int:

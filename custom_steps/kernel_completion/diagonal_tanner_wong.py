@@ -44,7 +44,7 @@ class Constants(NamedTuple):
 
 def draw_wishart(delta: Array, df: float, rng: np.random.Generator) -> Array:
     """W22.1 ~ Wishart(df, diag(delta)), eq (13), packed. O(n2^2)."""
-    _, lengths, _, last = triangle(len(delta))
+    _, lengths, _, last, *_ = triangle(len(delta))
     packed = rng.standard_normal(lengths.sum())
     packed *= np.repeat(np.sqrt(delta), lengths)
     packed[last] = 0.5 * np.log(delta * rng.chisquare(df - np.arange(len(delta))))
@@ -53,7 +53,7 @@ def draw_wishart(delta: Array, df: float, rng: np.random.Generator) -> Array:
 
 def draw_around_diagonal(delta: Array, df: float, rng: np.random.Generator) -> Array:
     """Packed W22.1 of the same distribution: diagonal by eq (15), then correlations. O(n2^2)."""
-    _, lengths, first, last = triangle(len(delta))
+    _, lengths, first, last, *_ = triangle(len(delta))
     diagonal = draw_diagonal(delta, df, rng)
     packed = rng.standard_normal(lengths.sum())
     packed[last] = np.sqrt(rng.chisquare(df - np.arange(len(delta))))
@@ -65,7 +65,7 @@ def draw_around_diagonal(delta: Array, df: float, rng: np.random.Generator) -> A
 
 def diagonal_of_packed(packed: Array) -> Array:
     """Diagonal (n2,) of the packed W22.1: the squared lengths of the rows of L. O(n2^2)."""
-    _, _, first, last = triangle(order_of_packed(len(packed)))
+    _, _, first, last, *_ = triangle(order_of_packed(len(packed)))
     rows = packed.copy()
     rows[last] = np.exp(rows[last])
     return np.add.reduceat(np.square(rows, out=rows), first)

@@ -125,9 +125,7 @@ class Gaussian:
             inverse *= self.sharing
             for mean in of_group:
                 inverse = blas.dsyr(1.0, mean, lower=True, a=inverse, overwrite_a=True)
-            moment = inverse.T
-            moment *= self.products.fold
-            seconds.append(self.products.traces(moment))
+            seconds.append(self.products.traces(inverse))
         linear = np.einsum("gpkm,gpm->gk", self.projections, means)
         mean = np.concatenate(means)
         return Regressors(mean, np.stack(variances), log_det, linear, np.stack(seconds))
@@ -251,7 +249,7 @@ def sums_of_dask(
     """Products of the kernels with each other, and with the targets, in one pass; O(K^2 N M^2)."""
     columns = stack.parts(targets.reshape(len(targets), -1))
     products, projections = stack.total(_sums_of_chunk, functions, by_object=[columns])
-    return KernelProducts(np.triu_indices(projections.shape[1]), products), projections
+    return KernelProducts(products), projections
 
 
 def _rows(

@@ -137,9 +137,7 @@ class Normal:
             if new._height(log_likelihood) > height:
                 return new
         new = replace(self, factor=SHRINKAGE * self.factor)
-        if new._height(log_likelihood) > height:
-            return new
-        return self
+        return new if new._height(log_likelihood) > height else self
 
     def sample(self, draws: int, rng: np.random.Generator) -> tuple[Array, Array]:
         """Draws (draw, P) of psi, and their log densities (draw,)."""
@@ -172,7 +170,7 @@ class ExpectedKernels:
         if isinstance(source, InMemory):
             return cls(source, KernelProducts.of(source.design))
         (products,) = source.total(_products_of_chunk)
-        return cls(source, KernelProducts(np.triu_indices(source.shape[0]), products))
+        return cls(source, KernelProducts(products))
 
     def utilities(
         self, weights: Array, regressors: Array, labels: Sequence[Any]
@@ -220,15 +218,12 @@ class KernelFamily:
 
     def expected(self, factor: Normal) -> ExpectedKernels:
         """Take expectations under a factor; O(S^2 N M^2) and one stack of kernels per node."""
-        points, weights = factor.expectation
-        first = self.stack(points[0])
-        known = KernelProducts.of(first)
-        design, products = weights[0] * first, weights[0] * known.products
-        for psi, weight in zip(points[1:], weights[1:], strict=True):
+        design, products = np.zeros(()), np.zeros(())
+        for psi, weight in zip(*factor.expectation, strict=True):
             stack = self.stack(psi)
-            design += weight * stack
-            products += weight * KernelProducts.of(stack).products
-        return ExpectedKernels(InMemory(design), replace(known, products=products))
+            design = design + weight * stack
+            products = products + weight * KernelProducts.of(stack).products
+        return ExpectedKernels(InMemory(design), KernelProducts(products))
 
     def log_likelihood(
         self, target: Array, mean: Array, second_moment: Array, moment: Array

@@ -46,8 +46,9 @@ USUAL = 100
 # Largest number of iterations of an ascent for predictions.
 MOST_ITERATIONS = 400
 
-# Consecutive small increases that end accelerated iterations; one alone may be a rejected step.
-PATIENCE = 3
+# Consecutive small increases that end accelerated iterations (one may be a rejected step), and
+# iterations without a new height: new quadrature points may move the objective up and down.
+PATIENCE, STALL = 3, 10
 # Number of iterations over which the shrinkage of the increases is measured.
 SPAN = 5
 # A decrease by this part of the objective, or by so many nats, is rounding; new quadrature points
@@ -180,6 +181,11 @@ class Ascent[S: State]:
         ratio = (gains[-1] / gains[0]) ** (1 / SPAN) if gains[0] > 0 else np.inf
         return float(gains[-1] * ratio / (1 - ratio)) if ratio < 1 else np.inf
 
+    def may_exceed(self, height: float, iterations: int) -> bool:
+        """Whether its largest recent increase, in each iteration up to so many, is enough."""
+        gains, left = np.diff(self.history[-PATIENCE - 1 :]), iterations - len(self.history)
+        return len(gains) < PATIENCE or bool(self.height + left * gains.max() > height)
+
     def advance(self, tolerance: float, remaining: float = np.inf) -> None:
         """Do one iteration."""
         before, state = self.state.objective, self.update(self.state)
@@ -189,9 +195,11 @@ class Ascent[S: State]:
             return
         self.state = state
         self.history.append(after)
-        small = abs(after - before) <= tolerance * abs(after) and self.remaining <= remaining
+        near = self.remaining <= remaining
+        small = near and abs(after - before) <= tolerance * abs(after)
         self._small = self._small + 1 if small else 0
-        self.converged = self._small >= self.patience
+        stalled = near and len(self.history) - np.argmax(self.history) > STALL
+        self.converged = self._small >= self.patience or bool(stalled)
 
 
 def ascended[S: State](state: S, update: Callable[[S], S], coordinates: Coordinates[S]) -> S:
@@ -289,9 +297,9 @@ def multistart_ascent[S: State](
     ascents: list[Ascent[S]] = []
     interrupted = False
 
-    def go_on(k: int, until: int, more: int) -> None:
+    def go_on(k: int, until: int, more: int, rival: float = -np.inf) -> None:
         ascent, done = ascents[k], len(ascents[k].history)
-        while ascent.climbing(until):
+        while ascent.climbing(until) and ascent.may_exceed(rival, until):
             ascent.advance(tolerance, remaining)
             bar.advance(start=k + 1, bound=ascent.state.objective)
         bar.skip(more - (len(ascent.history) - done))
@@ -304,8 +312,9 @@ def multistart_ascent[S: State](
         usual = n_ascents * min(first, USUAL) + min(after, USUAL)
         with run.track(n_ascents * first + after, engine, usual=usual) as bar:
             for k, ascent in enumerate(begun):
+                rival = ascents[highest()].height if compete and ascents else -np.inf
                 ascents.append(ascent)
-                go_on(k, first, first)
+                go_on(k, first, first, rival)
             go_on(highest(), max_iterations, after)
     except KeyboardInterrupt as interruption:
         interrupted = True

@@ -65,8 +65,8 @@ BLOCK = 1 << 20
 # Largest number of batches of proposals for draws.
 ROUNDS = 24
 # Points of another factor serve while the means of the weights, in standard deviations, and the
-# ratios of standard deviations are within these.
-NEAR, ALIKE = 0.3, 1.25
+# ratios of standard deviations are within these, and their number, which each weight reduces.
+NEAR, ALIKE, LEFT, DOZEN = 0.3, 1.25, 0.9, 12
 
 
 def _log_weights(v: Array) -> Array:
@@ -97,13 +97,11 @@ class Target:
     linear: Array
     quadratic: Array
 
-    def at(self, beta: Array, log_beta: Array) -> Array:
-        """Log density (...) with respect to v at weights (S, ...); includes prod_s beta_s."""
-        curved = np.tensordot(self.quadratic, beta, axes=1)
-        curved *= -0.5
-        curved += self.linear.reshape(-1, *[1] * (beta.ndim - 1))
-        log_density = np.einsum("s...,s...->...", beta, curved)
-        log_density += np.tensordot(self.concentration, log_beta, axes=1)
+    def at(self, features: Array) -> Array:
+        """Log density (n,) with respect to v at features (2 S, n); includes prod_s beta_s."""
+        beta = features[: len(self.linear)]
+        log_density = np.concatenate([self.linear, self.concentration]) @ features
+        log_density -= 0.5 * np.einsum("sn,sn->n", beta, self.quadratic @ beta)
         return log_density
 
     def derivatives(self, v: Array) -> tuple[float, Array, Array]:
@@ -192,21 +190,20 @@ class Axes:
         regression = np.eye(len(mode)) - inverse
         return cls(start, order, mode, regression, scale, -np.arcsinh(left), np.arcsinh(right))
 
-    def log_weights(self, e: Array) -> Array:
-        """Log weights (S, ...) of the axis coordinates e (S - 1, ...)."""
+    def features(self, e: Array, first: int = 0) -> Array:
+        """Weights and their logs (2 S, n) at coordinates e (S - 1, n), zero before the `first`."""
         fraction = _logistic(self.mode)
         unit = np.maximum(fraction * (1 - fraction), 1e-300)
-        v = np.empty_like(e)
-        moved: list[Array] = []
-        for s, offset in enumerate(self.mode):
-            v[s] = e[s] + offset
-            for coefficient, shift in zip(self.regression[s], moved, strict=False):
-                v[s] += coefficient * shift
-            if s < len(e) - 1:
-                moved.append((_logistic(v[s]) - fraction[s]) / unit[s])
-        log_beta = np.empty((len(self.order), *e.shape[1:]))
-        log_beta[self.order] = _log_weights(v)
-        return log_beta
+        v = e + self.mode[:, None]
+        moved = np.empty_like(e[:-1])
+        for s in range(first, len(v)):
+            v[s] += self.regression[s, first:s] @ moved[first:s]
+            if s < len(moved):
+                moved[s] = (_logistic(v[s]) - fraction[s]) / unit[s]
+        out = np.empty((2 * len(self.order), e.shape[1]))
+        out[len(self.order) + self.order] = _log_weights(v)
+        np.exp(out[len(self.order) :], out=out[: len(self.order)])
+        return out
 
     def nodes(self, number: int) -> tuple[Array, Array]:
         """Nodes e and log trapezoid weights, both (S - 1, number)."""
@@ -233,8 +230,8 @@ class Proposal:
         for block in np.array_split(np.arange(dimension), n_blocks):
             e = np.zeros((dimension, len(block), TABLE_NODES))
             e[block, np.arange(len(block))] = nodes[block]
-            log_beta = axes.log_weights(e)
-            log_density[block] = TEMPER * target.at(np.exp(log_beta), log_beta)
+            log_q = target.at(axes.features(e.reshape(dimension, -1), block[0]))
+            log_density[block] = TEMPER * log_q.reshape(len(block), -1)
         density = np.exp(log_density - log_density.max(axis=1, keepdims=True))
         mass = 0.5 * (density[:, 1:] + density[:, :-1]) * np.diff(nodes, axis=1)
         # With empty cells the inverse distribution function would be ambiguous.
@@ -243,24 +240,29 @@ class Proposal:
         np.cumsum(mass / mass.sum(axis=1, keepdims=True), axis=1, out=cumulative[:, 1:])
         return cls(nodes, cumulative)
 
-    def transform(self, u: Array) -> tuple[Array, Array]:
-        """Axis coordinates (S - 1, n) for uniform points, and their log density (n,)."""
-        e = np.empty_like(u)
-        log_density = np.zeros(u.shape[1])
+    def transform(self, u: Array, order: npt.NDArray[np.intp]) -> tuple[Array, Array]:
+        """Axis coordinates (S - 1, n) for uniform points, and their log density (n,).
+
+        `order` sorts the points along each axis: few nodes are then sought among many points.
+        """
+        e, log_density = np.empty_like(u), np.zeros(u.shape[1])
+        width, mass = np.diff(self.nodes, axis=1), np.diff(self.cumulative, axis=1)
+        slope, height = width / mass, np.log(mass / width)
+        cells = np.arange(width.shape[1])
         for s, (nodes, cumulative) in enumerate(zip(self.nodes, self.cumulative, strict=True)):
-            cell = np.searchsorted(cumulative, u[s], side="right").clip(1, len(nodes) - 1) - 1
-            width = np.diff(nodes)
-            mass = np.diff(cumulative)
-            e[s] = nodes[cell] + (width / mass)[cell] * (u[s] - cumulative[cell])
-            log_density += np.log(mass / width)[cell]
+            first = np.searchsorted(u[s], cumulative[1:-1], sorter=order[s])
+            cell = np.empty_like(order[s])
+            cell[order[s]] = np.repeat(cells, np.diff(first, prepend=0, append=u.shape[1]))
+            e[s] = nodes[cell] + slope[s, cell] * (u[s] - cumulative[cell])
+            log_density += height[s, cell]
         return e, log_density
 
 
 @cache
-def _sobol_points(dimension: int, log2: int) -> Array:
-    """Make the fixed points (dimension, 2^log2) in the unit cube."""
-    points = qmc.Sobol(dimension, scramble=True, rng=20090405).random_base2(log2)
-    return np.ascontiguousarray(points.T)
+def _sobol_points(dimension: int, log2: int, known: int) -> tuple[Array, npt.NDArray[np.intp]]:
+    """Make the fixed points (dimension, n) after the `known` first of 2^log2, and their order."""
+    points = qmc.Sobol(dimension, scramble=True, rng=20090405).random_base2(log2)[known:]
+    return np.ascontiguousarray(points.T), points.T.argsort(axis=1)
 
 
 @dataclass(frozen=True)
@@ -276,9 +278,8 @@ class Points:
     def around(cls, target: Target, start: Array | None) -> Self:
         """Place points around the mode, found by a search from the logits `start`."""
         axes = Axes.around(target, start)
-        for is_grid, e, log_measure, half in _candidates(target, axes):
-            log_beta = axes.log_weights(e)
-            log_mass = target.at(np.exp(log_beta), log_beta) + log_measure
+        for is_grid, features, log_q, log_measure, half in _candidates(target, axes):
+            log_mass = log_q + log_measure
             peak = log_mass.max()
             if not np.spacing(abs(peak)) < 1.0:
                 raise FloatingPointError(
@@ -287,16 +288,14 @@ class Points:
                     "or the targets."
                 )
             kept = np.flatnonzero(log_mass > peak - 1.5 * DEPTH)
-            features = np.empty((2 * len(log_beta), len(kept)))
-            np.take(log_beta, kept, axis=1, out=features[len(log_beta) :])
-            np.exp(features[len(log_beta) :], out=features[: len(log_beta)])
+            features = np.take(features, kept, axis=1)
             mass = np.exp(log_mass[kept] - peak)
-            total, means = _differences(features, mass, half[kept])
             if is_grid:
-                suffice = bool(max(total, means.max()) <= GRID_TOLERANCE)
+                suffice = max(_differences(features, mass, half[kept])) <= GRID_TOLERANCE
             else:
                 ess = mass.sum() ** 2 / (mass @ mass)
-                suffice = bool(means[: len(log_beta)].max() <= TOLERANCE and ess > LEAST_ESS)
+                _, means = _differences(features[: len(target.linear)], mass, half[kept])
+                suffice = bool(means <= TOLERANCE and ess > LEAST_ESS)
             if suffice:
                 break
         return cls(features, log_measure[kept], axes.start, suffice)
@@ -304,10 +303,11 @@ class Points:
 
 def _candidates(
     target: Target, axes: Axes
-) -> Iterator[tuple[bool, Array, Array, npt.NDArray[np.bool_]]]:
-    """Yield a grid for two and three weights, then nets: whether it is a grid, e and log measure.
+) -> Iterator[tuple[bool, Array, Array, Array, npt.NDArray[np.bool_]]]:
+    """Yield a grid for two and three weights, then nets: whether it is a grid, and its points.
 
-    Last comes half of the points: every second node of a grid, and the first half of a net.
+    Points are features, log Q, log measure, and half of the points: every second node of a grid,
+    and the first half of a net, which is the net before.
     """
     dimension = len(axes.mode)
     if dimension + 1 in GRID_NODES:
@@ -316,27 +316,32 @@ def _candidates(
         e = np.stack(np.meshgrid(*nodes, indexing="ij")).reshape(dimension, -1)
         log_measure = np.sum(np.meshgrid(*log_width, indexing="ij"), axis=0).ravel()
         half = np.indices((number,) * dimension).sum(axis=0).ravel() % 2 == 0
-        yield True, e, log_measure, half
+        features = axes.features(e)
+        yield True, features, target.at(features), log_measure, half
     proposal = Proposal.along(target, axes)
+    features, log_q, log_proposal = np.empty((2 * dimension + 2, 0)), np.empty(0), np.empty(0)
     for log2 in range(SOBOL_LOG2, MOST_LOG2 + 1):
-        e, log_proposal = proposal.transform(_sobol_points(dimension, log2))
-        n_points = e.shape[1]
-        yield False, e, -log_proposal - np.log(n_points), np.arange(n_points) < n_points // 2
+        e, more = proposal.transform(*_sobol_points(dimension, log2, len(log_q)))
+        new = axes.features(e)
+        features, log_q = np.hstack([features, new]), np.append(log_q, target.at(new))
+        log_proposal = np.append(log_proposal, more)
+        log_measure = -log_proposal - log2 * np.log(2)
+        yield False, features, log_q, log_measure, np.arange(1 << log2) < 1 << (log2 - 1)
 
 
-def _differences(features: Array, mass: Array, half: npt.NDArray[np.bool_]) -> tuple[float, Array]:
-    """Differences of half of the points from the rest: of the log total, and of means (2 S,).
+def _differences(features: Array, mass: Array, half: npt.NDArray[np.bool_]) -> tuple[float, float]:
+    """Differences of half of the points from the rest: of the log total, and largest of the means.
 
     Means are in standard deviations of all points.
     """
-    totals = [mass[part].sum() for part in (half, ~half)]
-    means = [features[:, part] @ mass[part] / max(mass[part].sum(), TINY) for part in (half, ~half)]
-    square = features**2 @ mass / mass.sum()
-    variance = square - (features @ mass / mass.sum()) ** 2
+    parts = np.array([mass * half, mass * ~half])
+    totals, sums = parts.sum(axis=1), features @ parts.T
+    square = features**2 @ mass / totals.sum()
+    variance = square - (sums.sum(axis=1) / totals.sum()) ** 2
     # Guards against weights whose variance is lost in rounding.
     sd = np.sqrt(np.maximum(variance, 1e-14 * square + TINY))
     total = np.inf if min(totals) == 0 else abs(float(np.log(totals[0] / totals[1])))
-    return total, np.abs(means[0] - means[1]) / sd
+    return total, float(np.max(np.ptp(sums / np.maximum(totals, TINY), axis=1) / sd))
 
 
 @dataclass(frozen=True)
@@ -377,7 +382,7 @@ class SimplexFactor:
             and moved.max() < NEAR
             and ratio.min() > 1 / ALIKE
             and ratio.max() < ALIKE
-            and self.ess > 0.9 * self._origin.ess
+            and self.ess > LEFT ** max(1.0, len(own) / DOZEN) * self._origin.ess
         )
 
     @property
@@ -390,9 +395,9 @@ class SimplexFactor:
 
     def log_density(self, beta: Array) -> Array:
         """Log Q at weights (n, S), with respect to the first S - 1 weights."""
-        target = self._target
-        value = beta @ target.linear - 0.5 * np.einsum("ns,st,nt->n", beta, target.quadratic, beta)
-        return value + np.log(beta) @ (target.concentration - 1) - self.log_normaliser
+        log_beta = np.log(beta.T)
+        log_density = self._target.at(np.concatenate([beta.T, log_beta])) - log_beta.sum(axis=0)
+        return log_density - self.log_normaliser
 
     def sample(self, draws: int, rng: np.random.Generator) -> Array:
         """Independent draws (draws, S), by rejection from the tabulated proposal.
@@ -406,11 +411,11 @@ class SimplexFactor:
         log_weight, log_u = np.empty(0), np.empty(0)
         for _ in range(ROUNDS):
             batch = max(4 * draws, 1 << SOBOL_LOG2)
-            e, log_q = proposal.transform(rng.random((len(self.mean) - 1, batch)))
-            log_beta = axes.log_weights(e)
-            beta = np.exp(log_beta)
-            pool = np.concatenate([pool, beta], axis=1)
-            log_weight = np.append(log_weight, self._target.at(beta, log_beta) - log_q)
+            u = rng.random((len(self.mean) - 1, batch))
+            e, log_q = proposal.transform(u, u.argsort(axis=1))
+            features = axes.features(e)
+            pool = np.concatenate([pool, features[: len(self.mean)]], axis=1)
+            log_weight = np.append(log_weight, self._target.at(features) - log_q)
             log_u = np.append(log_u, np.log(rng.random(batch)))
             accepted = np.flatnonzero(log_u < log_weight - log_weight.max())
             if len(accepted) >= draws:
@@ -447,9 +452,7 @@ def _integrate(target: Target, points: Points, origin: SimplexFactor | None) -> 
     """Sum over the points."""
     n_weights = len(target.linear)
     beta = points.features[:n_weights]
-    log_mass = np.concatenate([target.linear, target.concentration]) @ points.features
-    log_mass -= 0.5 * np.einsum("sn,sn->n", beta, target.quadratic @ beta)
-    log_mass += points.log_measure
+    log_mass = target.at(points.features) + points.log_measure
     peak = log_mass.max()
     mass = np.exp(log_mass - peak)
     total = mass.sum()

@@ -15,6 +15,7 @@ from kernelzoo.inference.multinomial_probit import vb as multinomial_probit
 from kernelzoo.inference.multinomial_probit.vb import fit_multinomial_probit
 from kernelzoo.inference.variational.ascent import (
     FIRST_ROUND,
+    PATIENCE,
     Ascent,
     multistart_ascent,
 )
@@ -106,6 +107,26 @@ def test_a_fall_beyond_rounding_ends_the_ascent_unconverged(n_kernels, depth, en
     assert found.state.objective == found.histories[0][-1] == -5.0
 
 
+def test_an_ascent_without_new_heights_ends():
+    """New quadrature points move the objective up and down, by more than the tolerance."""
+    heights = -500 - 10 * 0.5 ** np.arange(400.0)
+    heights[12:] = -500.02 + 0.01 * np.sin(np.arange(388.0))
+    ascent = Ascent(state(heights[0]), series(heights), PATIENCE, fall=0.1)
+    while ascent.climbing(100):
+        ascent.advance(1e-9, remaining=0.01)
+    assert ascent.converged
+    assert len(ascent.history) < 30
+
+
+def test_a_rise_below_the_highest_goes_on():
+    """A height that is lost to new quadrature points and regained in many small steps."""
+    heights = -500 + np.concatenate([np.arange(20.0), 18 + 0.05 * np.arange(400)])
+    ascent = Ascent(state(heights[0]), series(heights), PATIENCE, fall=2.0)
+    while ascent.climbing(100):
+        ascent.advance(1e-6, remaining=0.01)
+    assert not ascent.converged
+
+
 def test_each_way_of_starting_is_tried_at_each_weights():
     begun = []
 
@@ -134,7 +155,10 @@ def test_each_way_of_starting_is_tried_at_each_weights():
 
 
 def test_the_highest_of_competing_starts_goes_on():
-    """Starts that begin lower and rise faster: the one in front when the round ends goes on."""
+    """Starts that begin lower and rise faster: the one in front when the round ends goes on.
+
+    The others end as soon as their last increases are too small to reach the highest.
+    """
     rises = {0: 1.0, 1: 3.0, 2: 2.0, 3: 0.5, 4: 4.0, 5: 0.2}
     names = iter(rises)
 
@@ -151,7 +175,7 @@ def test_the_highest_of_competing_starts_goes_on():
             [start], update, RUN, 5, first_round=10, remaining=1e-9, **settings
         )
     by_name = {s.name: len(h) for s, h in zip(ascended.states, ascended.histories, strict=True)}
-    assert by_name == {0: 10, 1: 10, 2: 10, 3: 10, 4: 100, 5: 10}
+    assert by_name == {0: 10, 1: 10, 2: 4, 3: 4, 4: 100, 5: 4}
     assert ascended.state.name == 4
 
 
