@@ -1,7 +1,7 @@
 """Packed form of X = LL': the lower triangle of L by rows, with the logarithms of its diagonal."""
 
 import math
-from functools import cache
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -41,7 +41,7 @@ class Triangle(NamedTuple):
         return factor
 
 
-@cache
+@lru_cache(8)
 def triangle(n: int) -> Triangle:
     """Layout of the packed form of matrices of order n."""
     lower, lengths = np.tri(n, dtype=bool), np.arange(1, n + 1)
