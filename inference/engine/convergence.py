@@ -30,6 +30,8 @@ from .provenance import check_result
 from .result import Converged, constant_variable
 
 RHAT_BOUND = 1.01
+# Chains with a larger R-hat explore different regions.
+APART = 1.2
 # Largest fall of a bound by rounding, relative to it.
 FALL = 1e-6
 # Least effective number of draws, and largest share of diverging draws.
@@ -228,10 +230,14 @@ def convergence_of_chains(
     where = rhat[worst].fillna(0).argmax(...)
     labels = ", ".join(str(rhat[worst][dim].values[i]) for dim, i in where.items())
     name = f"{worst}[{labels}]" if labels else worst
+    cure = f"more draws are needed. Run fit again with draws={4 * draws}"
+    if largest[worst] > APART:
+        cure = "the chains are apart. A narrower prior helps more than draws"
+    each = ", ".join(f"{quantity} {value:.4g}" for quantity, value in largest.items())
     return _no(
         tree,
-        f"R-hat is {largest[worst]:.4g} at {name}: more draws are needed. Run fit again with "
-        f"draws={4 * draws}; kz.recommend(model) names other engines.",
+        f"R-hat is {largest[worst]:.4g} at {name}: {cure}; kz.recommend(model) names other "
+        f"engines. Largest R-hat of each quantity of kz.inference.identified(result): {each}.",
     )
 
 

@@ -110,6 +110,21 @@ def test_one_quantity_that_disagrees_is_enough(pair):
     assert convergence_of_chains(chains(good[:1], good[:1]), pair, 500) == "unknown"
 
 
+def test_the_advice_goes_by_how_far_apart_chains_are_and_names_what_has_converged(pair):
+    good = np.random.default_rng(0).normal(size=(4, 500))
+    for shift, advice in (
+        (0.15, "more draws are needed. Run fit again with draws=2000"),
+        (2, "narrower"),
+    ):
+        tree = chains(good, good[::-1] + shift * np.arange(4)[:, None])
+        assert convergence_of_chains(tree, pair, 500) == "no"
+        note = tree.attrs["note"]
+        of_x, of_z = (az.rhat(tree["posterior"].to_dataset())[name].item() for name in "xz")
+        assert advice in note
+        assert note.startswith(f"R-hat is {of_z:.4g} at z: ")
+        assert f"identified(result): x {of_x:.4g}, z" in note
+
+
 def test_constants_of_a_model_are_no_chains_that_stand_still():
     with pm.Model() as model:
         pm.Deterministic("x", 0.0 * pm.Normal("free") + 1)
