@@ -99,7 +99,7 @@ def precision_factor_or_none(
     out: np.ndarray | None = None,
     least_pivot: float = LEAST_PIVOT,
 ) -> np.ndarray | None:
-    """Lower Cholesky factor (M, M) of K'WK + diag(phi), or None. O(M^3).
+    """Lower Cholesky factor (M, M) of K'WK + diag(phi), phi (M,), or None. O(M^3).
 
     The factor is in Fortran order, zero above its diagonal. Only the upper triangle of
     `gram_weighted` is read; `out` is C-contiguous memory for the factor. None if a squared pivot

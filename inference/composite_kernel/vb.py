@@ -78,8 +78,8 @@ class Data:
 class State:
     """All factors after an iteration, and the bound.
 
-    `noise` are the rates of Q(gamma), or points xi in classification. `made_of` holds the inputs of
-    Q(alpha): noise, E[phi] and E[beta beta'].
+    `phi` is Q(phi), with rates (M,), one per function. `noise` are the rates of Q(gamma), or points
+    xi in classification. `made_of` holds the inputs of Q(alpha): noise, E[phi] and E[beta beta'].
     """
 
     alpha: Regressors
@@ -123,7 +123,7 @@ def _update_regressors(data: Data, state: State) -> State:
 
 
 def _update_precisions(data: Data, state: State) -> State:
-    """Q(phi), section 4.1."""
+    """Q(phi), rates (M,), section 4.1: outputs share the precision of a function."""
     prior, alpha = data.priors["phi"], state.alpha
     squares = (alpha.mean**2 + alpha.var).sum(axis=0)
     phi = Gamma(prior.shape + 0.5 * len(alpha.mean), prior.rate + 0.5 * squares)
@@ -156,7 +156,7 @@ def _coordinates(state: State) -> Array:
 
 
 def _at_coordinates(state: State, values: Array) -> State:
-    sizes = [len(state.noise), np.size(state.phi.rate)]
+    sizes = [len(state.noise), len(np.asarray(state.phi.rate))]
     noise, phi, weights = np.split(values, np.cumsum(sizes))
     return replace(
         state,

@@ -104,7 +104,10 @@ class Gaussian:
     def precisions(
         self, noise: Array, phi: Array, beta_second: Array
     ) -> Iterator[tuple[Array, Array]]:
-        """Lower Cholesky factors of the precisions of Q(alpha), and their diagonals."""
+        """Lower Cholesky factors of the precisions of Q(alpha), and their diagonals.
+
+        `noise` (G,), `phi` (M,), `beta_second` (S, S).
+        """
         for gamma in self._shape / noise:
             yield precision_factor(self.products.gram(gamma * beta_second), phi)
 

@@ -27,7 +27,7 @@ MOST_KERNELS = 16
 
 
 def precision_factor(gram: Array, precision: Array) -> tuple[Array, Array]:
-    """Lower Cholesky factor of gram + diag(precision), in Fortran order, and its diagonal.
+    """Lower Cholesky factor of gram (M, M) + diag(precision (M,)), Fortran order; its diagonal.
 
     Only the upper triangle of `gram` is read. Raises LinAlgError when a pivot is lost in rounding.
     """
@@ -74,7 +74,7 @@ def regressors_bound(
 
 @dataclass(frozen=True)
 class Gamma:
-    """Independent Gamma variables with a common shape."""
+    """Independent Gamma variables with a common shape; `rate` is a number, or has one for each."""
 
     shape: float
     rate: float | Array
