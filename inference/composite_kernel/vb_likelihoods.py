@@ -104,10 +104,7 @@ class Gaussian:
     def precisions(
         self, noise: Array, phi: Array, beta_second: Array
     ) -> Iterator[tuple[Array, Array]]:
-        """Lower Cholesky factors of the precisions of Q(alpha), and their diagonals.
-
-        `noise` (G,), `phi` (M,), `beta_second` (S, S).
-        """
+        """Lower Cholesky factors of the precisions of Q(alpha), and their diagonals; phi (M,)."""
         for gamma in self._shape / noise:
             yield precision_factor(self.products.gram(gamma * beta_second), phi)
 
