@@ -201,7 +201,7 @@ class Declaration(pm.Model):
 
         Examples
         --------
-        >>> wider = model.redeclared(upsilon=100.0)
+        >>> wider = kz.MultinomialProbit.example().redeclared(upsilon=100.0)
         """
         args, kwargs = self._arguments
         bound = signature(type(self).__init__).bind(self, *args, **kwargs).arguments
