@@ -76,7 +76,7 @@ html_theme_options = {
 }
 # Pages without pages below them need no menu beside them, and those of the papers are wide.
 ALONE = (
-    *("index", "start", "choose", "limits", "commands", "citing", "benchmarks", "certificates"),
-    *("comparison", "design", "equations", "cards/index", "papers/*"),
+    *(*WIDE, "index", "start", "limits", "commands", "citing", "benchmarks", "comparison"),
+    *("design", "papers/*", "teaching", "glossary", "contributing", "changelog", "checklists"),
 )
 html_sidebars: dict[str, list[str]] = {page: [] for page in ALONE}

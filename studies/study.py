@@ -251,7 +251,7 @@ def _line(
     elif np.isnan(paper.mean):
         told = "not in the paper"
     else:
-        told = verdict(low, high, margin)
+        told = verdict(low, high, margin) if reach < np.inf else "too few splits to tell"
         if told == "differs" and cell in study.irreproducible:
             told = f"paper's cell cannot be reproduced: {study.irreproducible[cell]}"
     return {
@@ -291,17 +291,17 @@ def verdict(low: float, high: float, margin: float) -> str:
     """Compare a cell with the paper's by an equivalence test.
 
     A cell agrees with the paper's if the 95 % interval of the difference of the two means lies
-    within the margin, and differs if it lies outside of the margin; otherwise there are too few
-    splits to tell, as always with fewer than five. The margin is 2 points for numbers in per cent,
-    a tenth of the printed number for others, or the paper's standard deviation over splits if that
-    is larger. The interval is Welch's over the draw of splits, widened by the rounding of the
-    printed mean; a mean printed without a spread counts as exact. A number that is not a mean over
-    splits agrees if it is the printed one, rounded.
+    within the margin, differs if it lies outside of the margin, and is undecided if the interval
+    crosses the margin; fewer than five splits are too few splits to tell. The margin is 2 points
+    for numbers in per cent, a tenth of the printed number for others, or the paper's standard
+    deviation over splits if that is larger. The interval is Welch's over the draw of splits,
+    widened by the rounding of the printed mean; a mean printed without a spread counts as exact. A
+    number that is not a mean over splits agrees if it is the printed one, rounded.
     """
     # The difference of two decimal numbers is not exact.
     if max(-low, high) <= margin + 1e-9:
         return "agrees"
-    return "differs" if low > margin or high < -margin else "too few splits to tell"
+    return "differs" if low > margin or high < -margin else "undecided"
 
 
 #: The rule of `verdict`, for pages and tables.

@@ -181,7 +181,8 @@ class Agreement:
         # Compared by name: the cell may come from another process.
         own = variant.slug == case.cell.variant.slug
         if own and case.cell.engine == references(variant):
-            raise NotRunError("it is the reference itself")
+            message = "it is the reference: the rows of other engines say how they agree with it"
+            raise NotRunError(message)
         base = reference(case)
         fits = [
             case.fit(random_seed=case.seed + i, **self.options) for i in range(self.populations)

@@ -22,17 +22,21 @@ _INTRODUCTION = """\
 
 Does each engine do on each model what it says? Each cell is a variant of a model and an engine that
 applies to it, on a problem small enough to prove it. A cell leads to its evidence."""
-_METHOD = f"""\
+_LEGEND = f"""\
 ## What the colours mean
 
 The first rule that holds gives the colour:
 
-{_RULES}
-
-A hatched cell is **stale**: the code of its declaration, engine or steps has changed since.
-`make test-certificates` makes such cells anew, and those that are missing or that were made by
-other libraries, settings or checks, with one JSON file each in `docs/certificates/`; it fails at a
-red one.
+{_RULES}"""
+_ALL_STALE = """\
+All certificates shown were made by an earlier version of the code: they say what was proved
+then."""
+_HATCHED = """\
+A hatched cell is **stale**: the code of its declaration, engine or steps has changed since."""
+_METHOD = f"""\
+`make test-certificates` makes anew the cells that are missing, that are stale because the code of
+their declaration, engine or steps has changed since, or that were made by other libraries, settings
+or checks. It writes one JSON file for each in `docs/certificates/`, and fails at a red one.
 
 ## What is checked
 
@@ -46,10 +50,11 @@ red one.
 - *ADVI, Laplace, Pathfinder*: the bound, or the mode and the curvature; biases likewise.
 - *EM, MAP*: the gradient vanishes at the answer, and no search from nearby finds a higher density.
 
-Random checks fail right engines with a probability below {ERROR_RATE:.0%} over the whole table:
-each of at most {CHECKS} has the level {ALPHA:.0e}. Biases are means of normal scores of the
-reference's draws: biases in standard deviations, without the infinite variances of some matrices.
-Ranks end at the outermost draws: truths that spread twice as far as draws may spread further."""
+Each of at most {CHECKS} random checks fails a correct engine with probability {ALPHA:.0e}, so the
+whole table has a false alarm with probability below {100 * ERROR_RATE:.0f} %. Biases are means of
+normal scores of the reference's draws: biases in standard deviations, without the infinite
+variances of some matrices. Ranks cannot show how far a truth lies beyond all draws, so a ratio near
+2 is a lower limit."""
 
 
 def page(certificates: "Mapping[str, Certificate]", cells: Sequence[Cell]) -> str:
@@ -64,15 +69,21 @@ def page(certificates: "Mapping[str, Certificate]", cells: Sequence[Cell]) -> st
     """
     colours = {cell.slug: _colour(certificates.get(cell.slug)) for cell in cells}
     stale = {cell.slug for cell in cells if _is_stale(cell, certificates.get(cell.slug))}
+    run = {slug for slug, colour in colours.items() if colour != _MISSING}
+    all_stale = bool(run) and run <= stale
+    hatched = set() if all_stale else stale
     counts = Counter(colours.values())
     told = [f"{counts[c]} {c}" for c in (*COLOURS[:-1], _MISSING) if counts[c]]
-    told += [f"{len(stale)} of them stale"] if stale else []
+    told += [f"{len(hatched)} of them stale"] if hatched else []
     seconds = sum(c.seconds for c in certificates.values() if c.cell in colours)
     made = sorted({_versions(c) for c in certificates.values()})
     parts = [
         _INTRODUCTION,
+        f"**{_ALL_STALE}**" if all_stale else "",
         f"**{len(cells)} cells: {', '.join(told)}.** {seconds / 60:.0f} minutes of one core.",
-        _matrix(cells, colours, stale),
+        _LEGEND,
+        _HATCHED if hatched else "",
+        f"## All variants and engines\n\n{_matrix(cells, colours, hatched)}",
         f"Source: the files in `docs/certificates`; versions: {'; '.join(made)}." if made else "",
         _METHOD,
     ]
@@ -93,7 +104,7 @@ def _versions(certificate: "Certificate") -> str:
     return ", ".join(f"{name} {number}" for name, number in certificate.versions.items())
 
 
-def _matrix(cells: Sequence[Cell], colours: Mapping[str, str], stale: set[str]) -> str:
+def _matrix(cells: Sequence[Cell], colours: Mapping[str, str], hatched: set[str]) -> str:
     """Variants by engines, in HTML: cells are links, with a class for the colour."""
     engines = list(dict.fromkeys(cell.engine for cell in cells))
     of = {(cell.variant.slug, cell.engine): cell.slug for cell in cells}
@@ -105,7 +116,7 @@ def _matrix(cells: Sequence[Cell], colours: Mapping[str, str], stale: set[str]) 
         )
         for engine in engines:
             slug = of.get((variant.slug, engine), "")
-            kind = colours.get(slug, "none").replace(" ", "-") + " stale" * (slug in stale)
+            kind = colours.get(slug, "none").replace(" ", "-") + " stale" * (slug in hatched)
             link = f'<a href="cards/{variant.slug}.html#{slug}">{colours.get(slug)}</a>'
             row += f'<td class="{kind}">{link if slug else ""}</td>'
         rows.append(f"<tr>{row}</tr>")

@@ -3,6 +3,7 @@
 import json
 import pickle
 import re
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -164,7 +165,7 @@ def test_a_cell_from_another_process_is_its_own_reference(tmp_path):
     cell = next(cell for cell in all_cells() if cell.slug == "wishart-exact")
     shipped = pickle.loads(pickle.dumps(cell))
     example = case.Case(shipped, None, kz.Exact(), 1, tmp_path, np.inf, np.inf)
-    with pytest.raises(case.NotRunError, match="it is the reference itself"):
+    with pytest.raises(case.NotRunError, match="it is the reference: the rows"):
         Agreement()(example)
 
 
@@ -331,7 +332,17 @@ def test_changed_code_makes_a_certificate_stale(wishart_em, tmp_path, monkeypatc
         assert (before == after) is same
     monkeypatch.setattr(code, "_statements", lambda path: b"changed")
     code.fingerprint_of_code.cache_clear()
-    assert ' stale"' in page({"wishart-em": one}, all_cells())
+    # Where nothing is of the present code, a sentence says so, and no cell is hatched.
+    told = page({"wishart-em": one}, all_cells())
+    assert "made by an earlier version of the code" in told
+    assert ' stale"' not in told
+    assert "of them stale" not in told
+    exact = next(cell for cell in all_cells() if cell.slug == "wishart-exact")
+    present = replace(one, cell=exact.slug, code=code.fingerprint_of_code(exact))
+    told = page({"wishart-em": one, exact.slug: present}, all_cells())
+    assert "earlier version" not in told
+    assert "1 of them stale" in told
+    assert told.count(' stale"') == 1
     assert not running.is_done(wishart_em, one)
     code.fingerprint_of_code.cache_clear()
 

@@ -355,7 +355,7 @@ def verdict(published, values=VALUES, **options):
 
 # --- verdicts --------------------------------------------------------------------------------
 
-TOO_FEW = "too few splits to tell"
+UNDECIDED, TOO_FEW = "undecided", "too few splits to tell"
 
 
 @pytest.mark.parametrize(
@@ -363,11 +363,11 @@ TOO_FEW = "too few splits to tell"
     [
         (-1.0, 2.0, 2.0, "agrees"),
         (0.5, 1.9, 2.0, "agrees"),  # a difference beyond chance, but within the margin
-        (-2.1, 1.0, 2.0, TOO_FEW),
-        (1.5, 2.5, 2.0, TOO_FEW),
-        (1.5, 3.5, 2.0, TOO_FEW),
-        (-9.0, 9.0, 2.0, TOO_FEW),
-        (-np.inf, np.inf, 2.0, TOO_FEW),
+        (-2.1, 1.0, 2.0, UNDECIDED),
+        (1.5, 2.5, 2.0, UNDECIDED),
+        (1.5, 3.5, 2.0, UNDECIDED),
+        (-9.0, 9.0, 2.0, UNDECIDED),
+        (-np.inf, np.inf, 2.0, UNDECIDED),
         (2.1, 9.0, 2.0, "differs"),
         (-9.0, -2.1, 2.0, "differs"),
         (1.5, 2.5, 3.0, "agrees"),
@@ -383,7 +383,7 @@ def test_verdict_is_where_the_interval_lies(low, high, margin, expected):
         (90.0, Published(91.5, 1.0), 8, None, "agrees"),
         (90.0, Published(94.0, 1.0), 8, None, "differs"),
         (90.0, Published(94.0, 1.0), 8, "typo", "paper's cell cannot be reproduced: typo"),
-        (90.0, Published(91.9, 1.0), 8, "typo", TOO_FEW),
+        (90.0, Published(91.9, 1.0), 8, "typo", UNDECIDED),
         (90.0, Published(91.5, 1.0), FEWEST - 1, None, TOO_FEW),
         (90.0, Published(91.5, 1.0), FEWEST, None, "agrees"),
         (90.0, None, 8, None, "not in the paper"),
@@ -394,7 +394,7 @@ def test_verdict_is_where_the_interval_lies(low, high, margin, expected):
         (90.0, Published(92.0), 8, None, "agrees"),
         (90.0, Published(92.01), 8, None, "differs"),
         (90.0, Published(91.4, rounding=0.5), 8, None, "agrees"),
-        (90.0, Published(91.6, rounding=0.5), 8, None, TOO_FEW),
+        (90.0, Published(91.6, rounding=0.5), 8, None, UNDECIDED),
         (90.0, Published(92.6, rounding=0.5), 8, None, "differs"),
     ],
 )
@@ -418,7 +418,7 @@ def test_five_wide_splits_prove_no_agreement():
     values = (62.0, 70.0, 78.0, 86.0, 94.0)
     found = line(Published(91.1, 1.15), values, splits=5, published_splits=30)
     assert found["low"] < -2.0 < 2.0 < found["high"]
-    assert found["verdict"] == TOO_FEW
+    assert found["verdict"] == UNDECIDED
 
 
 def just(distance):
@@ -435,9 +435,9 @@ def test_interval_is_welchs(rounding):
     found = line(Published(91.0, 1.5, rounding))
     np.testing.assert_allclose([found["low"], found["high"]], [-1 - reach, -1 + reach])
     agreeing = [verdict(Published(m, 1.5, rounding)) for m in just(2.0 - reach)]
-    assert agreeing == ["agrees", TOO_FEW]
+    assert agreeing == ["agrees", UNDECIDED]
     differing = [verdict(Published(m, 1.5, rounding)) for m in just(2.0 + reach)]
-    assert differing == [TOO_FEW, "differs"]
+    assert differing == [UNDECIDED, "differs"]
 
 
 @pytest.mark.parametrize("published_splits", [20, 2])
