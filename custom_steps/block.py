@@ -317,9 +317,8 @@ class GibbsBlock(BlockedStep):
         for name, (place, value) in zip(owned, moved.items(), strict=True):
             if np.isnan(value).any() or value.shape != point[place].shape:
                 raise ValueError(
-                    f"The sweep of {named} must return values in the support of their variables, "
-                    f"and of their shapes. That of {name!r} is NaN, or outside of its support, or "
-                    f"not of the shape {point[place].shape}: {value.shape}."
+                    f"The sweep of {named} must return values in the support of its variables, in "
+                    f"their shapes. That of {name!r}, of shape {value.shape}, is not, or is NaN."
                 )
         # A copy keeps the order of the keys, on which the sampler relies.
         return {**point, **moved}, [stats]

@@ -6,7 +6,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from .packed_factor import order_of_packed, triangle
+from .packed_factor import triangle, triangle_of
 
 type Array = npt.NDArray[np.float64]
 
@@ -33,12 +33,12 @@ class KernelProducts:
 
     def gram(self, weights: Array) -> Array:
         """G(B) = sum_ij B_ij K_i'K_j (M, M) for symmetric B (S, S); O(S^2 M^2)."""
-        pairs, entries = map(triangle, map(order_of_packed, self.products.shape))
+        pairs, entries = map(triangle_of, self.products.shape)
         return (weights[pairs.lower] @ self.products)[entries.places]
 
     def traces(self, matrix: Array) -> Array:
         """tr(K_i'K_j matrix) (S, S) for the lower triangle of a symmetric (M, M); O(S^2 M^2)."""
-        pairs, entries = map(triangle, map(order_of_packed, self.products.shape))
+        pairs, entries = map(triangle_of, self.products.shape)
         sums = self.products @ (entries.fold * matrix[entries.lower])
         return (sums / pairs.fold)[pairs.places]
 

@@ -51,6 +51,12 @@ def triangle(n: int) -> Triangle:
     return Triangle(lower, lengths, ends - lengths, ends - 1, places, (2.0 - np.eye(n))[lower])
 
 
+@lru_cache(8)
+def triangle_of(length: int) -> Triangle:
+    """Layout of a packed form with so many numbers."""
+    return triangle(order_of_packed(length))
+
+
 def order_of_packed(length: int) -> int:
     """Find n with n(n+1)/2 = `length`."""
     return (math.isqrt(8 * length + 1) - 1) // 2

@@ -22,7 +22,7 @@ from pytensor.tensor import TensorVariable
 
 from ...models.completion.diagonal_draws import Missing, draw_diagonal, draw_W21
 from ...models.diagonal_wishart_completion import DiagonalWishartCompletion
-from ...numerics.packed_factor import order_of_packed, triangle
+from ...numerics.packed_factor import triangle, triangle_of
 from ...validation import argument_error, check_name
 from ..block import GibbsBlock, Names, Shared
 
@@ -65,7 +65,7 @@ def draw_around_diagonal(delta: Array, df: float, rng: np.random.Generator) -> A
 
 def diagonal_of_packed(packed: Array) -> Array:
     """Diagonal (n2,) of the packed W22.1: the squared lengths of the rows of L. O(n2^2)."""
-    _, _, first, last, *_ = triangle(order_of_packed(len(packed)))
+    _, _, first, last, *_ = triangle_of(len(packed))
     rows = packed.copy()
     rows[last] = np.exp(rows[last])
     return np.add.reduceat(np.square(rows, out=rows), first)

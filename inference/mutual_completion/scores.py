@@ -15,12 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from xarray import Dataset
 
 from ...models.completion.incomplete import IncompleteKernels
-from ...models.kernels.labels import (
-    as_frame,
-    check_distinct,
-    order_of,
-    with_ids_of_columns,
-)
+from ...models.kernels.labels import as_frame, check_distinct, order_of, with_ids_of_columns
 from ...models.kernels.stack import as_stack
 from ...validation import (
     Seed,
