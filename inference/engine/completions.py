@@ -34,7 +34,7 @@ from ...validation import argument_error
 from .convergence import k_hat_of
 from .engine import Run
 from .progress import track
-from .result import join_chains, returned_dataset, with_group
+from .result import join_chains, with_group
 
 #: Why a result of several completions has no group of one model.
 POOLED = "the draws are pooled over completions of the kernels"
@@ -169,7 +169,7 @@ def predict_each_completion(
     """
     _check_same_completions(model, result, kernels_new)
     if "completed_kernels" not in result.attrs:
-        return returned_dataset(predicted(model, result, kernels_new), "predict", model)
+        return predicted(model, result, kernels_new)
     assert isinstance(model, Declaration)
     each = [
         predicted(copy, part, kernels_new[m])

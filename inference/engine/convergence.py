@@ -232,7 +232,7 @@ def convergence_of_chains(
     name = f"{worst}[{labels}]" if labels else worst
     cure = f"more draws are needed. Run fit again with draws={4 * draws}"
     if largest[worst] > APART:
-        cure = "the chains are apart. A narrower prior helps more than draws"
+        cure = f"the chains are apart. Try draws={4 * draws}, then a narrower prior"
     each = ", ".join(f"{quantity} {value:.4g}" for quantity, value in largest.items())
     return _no(
         tree,

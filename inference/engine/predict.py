@@ -2,7 +2,6 @@
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from .completions import predict_each_completion
 from .paper import models_with, paper_with
 from .progress import track
 from .provenance import check_fitted, check_model
-from .result import check_store, pooled, with_group
+from .result import check_store, pooled, returned_dataset, with_group
 
 
 def predict(
@@ -153,7 +152,9 @@ def predict(
         # A copy of the tree, which shares its arrays with the caller's.
         moments = result["moments"].to_dataset()
         result = with_group(result.copy(), "moments", pooled(moments))
-    predicted = partial(function, keep_draws=keep_draws, **options)
+
+    def predicted(*args: Any) -> Dataset:
+        return returned_dataset(function(*args, keep_draws=keep_draws, **options), "predict", model)
 
     def predict_one(kernels: Any) -> Dataset:
         predictions = predict_each_completion(predicted, model, result, kernels)

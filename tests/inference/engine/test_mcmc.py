@@ -114,7 +114,7 @@ def test_the_advice_goes_by_how_far_apart_chains_are_and_names_what_has_converge
     good = np.random.default_rng(0).normal(size=(4, 500))
     for shift, advice in (
         (0.15, "more draws are needed. Run fit again with draws=2000"),
-        (2, "narrower"),
+        (2, "draws=2000, then a narrower prior"),
     ):
         tree = chains(good, good[::-1] + shift * np.arange(4)[:, None])
         assert convergence_of_chains(tree, pair, 500) == "no"
