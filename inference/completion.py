@@ -1,7 +1,7 @@
 """What users of incomplete kernels call besides engines: simple completions, weights, entries."""
 
+from ..models.completion.completed import CompletedKernels
 from ..models.completion.moment_matching import match_wishart
-from ..models.kernels.source import CompletedKernels
 from .kernel_completion.weights import learn_weights
 from .mutual_completion.complete import complete_kernels, impute_kernels
 from .mutual_completion.scores import missing_entries

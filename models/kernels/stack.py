@@ -35,7 +35,7 @@ from .labels import (
     order_of,
     square_order,
 )
-from .source import DIMS, CompletedKernels, CompletedRows
+from .source import DIMS, CompletedRows
 
 #: Attribute of a stack with the relative size of rounding errors of the kernels it was made from.
 PRECISION = "precision"
@@ -207,9 +207,6 @@ def labelled(kernels: Any, like: xr.DataArray | None, owner: str, argument: str)
     """Kernels in any form with dims and labels, which are checked, but not their entries."""
     if isinstance(kernels, CompletedRows):
         kernels = kernels.mean
-    if isinstance(kernels, CompletedKernels):
-        ids = "train" if like is None else "new, train"
-        raise argument_error(argument, owner, f"completion.of({ids}), of some objects", "all")
     if callable(kernels):
         got = "a specification, or kernels with parameters"
         raise argument_error(argument, owner, "computed from data: kernels(X_train)", got)
