@@ -271,6 +271,17 @@ def test_functions_of_a_paper_must_return_what_engines_take(paper):
         identified(kz.fit(model, "exact", **OPTIONS), model)
 
 
+def test_variables_that_a_paper_reads_must_be_those_of_its_model(paper):
+    """Bug: with a misspelt name, engines were compared by all variables, without a word."""
+
+    class Misspelt(type(paper)):
+        pass
+
+    add_paper(replace(PAPERS[type(paper)], model=Misspelt, identified_reads=["mu", "taw"]))
+    with pytest.raises(ValueError, match="'identified_reads' argument of Paper .*Got 'taw'"):
+        kz.fit(Misspelt(X), "exact", **OPTIONS)
+
+
 def test_errors_in_a_sweep_name_the_step(paper):
     step = PAPERS[type(paper)].gibbs.function(paper, None)[0]
     step.sweep = lambda values, rng: np.linalg.cholesky(-np.eye(2))

@@ -35,6 +35,7 @@ from .convergence import is_unreliable, k_hat_of, warn_of_poor_approximation
 from .engine import Engine, Run, applicable, engines_for, variables_drawn
 from .evaluation import compiling_with, python_mode
 from .groups import densities_of, why_no_log_likelihood
+from .paper import paper_with
 from .progress import Clock, can_show, interruptible
 from .result import check_store, stamp, with_group
 
@@ -142,6 +143,8 @@ def fit(
     _check_lengths(model)
     seed = integer_seed(random_seed, "random_seed", "fit")
     known = variables_drawn(model)
+    if paper := paper_with("identified", model):
+        check_names(paper.identified_reads, known, "identified_reads", "Paper")
     if var_names is not None:
         var_names = tuple(check_names(var_names, known, "var_names", "fit"))
         if not var_names:

@@ -111,8 +111,8 @@ class Data:
         family, known = KernelFamily(model.composition), None
         source, codes = model.kernel_source, model.label_codes
         if isinstance(source, DaskStack):
-            if len(codes) != source.shape[1]:
-                rule = f"one of each of the {source.shape[1]} objects"
+            if len(codes) != (n := source.stack.sizes["obs"]):
+                rule = f"one of each of the {n} objects"
                 raise argument_error("labels", "VB", rule, f"{len(codes)}")
             known, labels = ExpectedKernels.of(source), source.held(codes)
         else:

@@ -51,8 +51,7 @@ class CompletedKernels:
 
     def __array__(self, *_: Any, **__: Any) -> NDArray:
         """Refuse, with the call that gives kernels of some objects."""
-        rule = "completion.of(train), or completion.of(new, train), of some objects"
-        raise argument_error("kernels", "CompletedKernels", rule, "the completion of all")
+        raise TypeError("Kernels of some objects are completion.of(train), or of(new, train).")
 
     def __repr__(self) -> str:
         """Describe sizes and what was missing."""

@@ -92,11 +92,6 @@ class DaskStack(KernelSource):
         pm.modelcontext(None).add_coord("compared", compared)
         pm.Data("K_rows", self.rows, dims=("kernel", "compared", "basis"))
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Numbers of kernels, objects and columns."""
-        return self.stack.shape
-
     @cached_property
     def slices(self) -> list[slice]:
         """Objects of each chunk."""

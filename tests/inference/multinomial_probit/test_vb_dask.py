@@ -281,7 +281,7 @@ def test_chunks_that_split_columns_or_are_empty_or_unknown_are_refused():
 def test_models_are_pickled_with_their_blocks():
     _, model = in_memory_and_in_blocks()
     copy = cloudpickle.loads(cloudpickle.dumps(model))
-    assert copy.kernel_source.shape == (2, 50, 9)
+    assert copy.kernel_source.stack.shape == (2, 50, 9)
     np.testing.assert_allclose(copy.kernel_source.rows, model.kernel_source.rows)
 
 

@@ -184,6 +184,8 @@ def test_results_are_saved_and_others_refused(completion, fitted, tmp_path):
         kz.predict(model, result, turned.of(NEW, TRAIN))
     with pytest.raises(ValueError, match="'kernels_new' argument of predict"):
         kz.predict(model, result, new.mean)
+    with pytest.raises(TypeError, match=r"completion\.of\(train\)"):
+        kz.MultinomialProbit(completion, Y)
     other = kz.MultinomialProbit(turned.of(TRAIN), Y[TRAIN])
     with pytest.raises(ValueError, match="'result' argument of predict"):
         kz.predict(other, result, turned.of(NEW, TRAIN))
@@ -370,7 +372,6 @@ def test_time_ends_after_a_completion(completion, fitted):
         (lambda c, m: c.of(["s00", "nobody"]), r"ids of completed objects. Got the unknown 'nob"),
         (lambda c, m: c.of(["s00", "s00"]), r"'s00' more than once"),
         (lambda c, m: c.of([]), r"one id or more"),
-        (lambda c, m: kz.MultinomialProbit(c, Y), r"completion.of\(train\)"),
         (lambda c, m: kz.MultinomialProbit(c.of(TRAIN), Y), r"the unknown 's18'"),
         (lambda c, m: vb(m, store="somewhere"), r"VB cannot write a store"),
         (lambda c, m: complete_kernels(frames(), method="median"), r"'method' argument"),
