@@ -278,7 +278,7 @@ def test_variables_that_a_paper_reads_must_be_those_of_its_model(paper):
         pass
 
     add_paper(replace(PAPERS[type(paper)], model=Misspelt, identified_reads=["mu", "taw"]))
-    with pytest.raises(ValueError, match="'identified_reads' argument of Paper .*Got 'taw'"):
+    with pytest.raises(ValueError, match=r"'identified_reads' argument of Paper .*Got 'taw'"):
         kz.fit(Misspelt(X), "exact", **OPTIONS)
 
 

@@ -89,7 +89,7 @@ def _of_draws(op: DaskScores, node: Apply, beta: Any, W: Any) -> Any:
 
 def dask_scores(stack: DaskStack, beta: TensorLike, W: TensorLike) -> TensorVariable:
     """Scores (N, C) of weights (S,) and regressors (C, M), by a pass over the blocks."""
-    scores: Any = DaskScores(_StackOfModel(stack), stack.shape[1])(beta, W)
+    scores: Any = DaskScores(_StackOfModel(stack), stack.stack.sizes["obs"])(beta, W)
     return scores
 
 
