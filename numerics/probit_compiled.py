@@ -13,8 +13,9 @@ import numpy as np
 from .compiled import compiled
 from .probit import LARGEST_SCORE, LOG_2PI, MIDDLE, REACH, SQRT_2PI, TAIL
 
-# Phi(x) is one in double precision for larger x.
-_CERTAIN = 8.5
+# A loser whose score is this much lower changes the probability by less than 1e-11, relatively:
+# P(t | f) over that without the loser is at least Phi(gap / sqrt 2), for all scores of the others.
+_CERTAIN = 9.5
 # A product of scaled distribution functions below this goes into the exponent, lest it underflows.
 _SMALL = 1e-150
 # Rows of a work array besides the hazards.
@@ -123,26 +124,36 @@ def _mode(gaps, losers, x, t, scaled):  # type: ignore[no-untyped-def]
 
 
 @_cached
-def _gaps(scores, own, gaps):  # type: ignore[no-untyped-def]
-    """Write the gaps of class `own` to the others; return whether code and scores are possible."""
+def _gaps(scores, own, gaps, who):  # type: ignore[no-untyped-def]
+    """Write gaps of class `own` to losers that count, and these; return their number, or -1.
+
+    It is -1 for an impossible code or score.
+    """
     possible = 0 <= own < len(scores)
     for k in range(len(scores)):
         possible = possible and abs(scores[k]) <= LARGEST_SCORE
-    if possible:
-        for k in range(len(scores) - 1):
-            gaps[k] = scores[own] - scores[k + (k >= own)]
-    return possible
+    if not possible:
+        return -1
+    losers = 0
+    for k in range(len(scores)):
+        gap = scores[own] - scores[k]
+        if k != own and gap < _CERTAIN:
+            gaps[losers], who[losers] = gap, k
+            losers += 1
+    return losers
 
 
 @_cached
 def _integrate(gaps, losers, nodes, work):  # type: ignore[no-untyped-def]
-    """Log of the integral of eq (4), the first node and the spacing.
+    """Log of the integral of eq (4), the first node, the spacing and the number of nodes.
 
-    Row 1 of `work` gets the weights of the nodes, which sum to one, and the last `losers` rows each
-    loser's hazard at the nodes, times sqrt(2 pi).
+    `nodes` suffice for as many losers as there are rows. Row 1 of `work` gets the weights of the
+    nodes, which sum to one, and the last rows each loser's hazard at the nodes, times sqrt(2 pi).
     """
     exponent, weight = work[0], work[1]
     below, step, width = _mode(gaps, losers, work[2], work[3], work[4])
+    fewer = (1.0 + math.sqrt(losers + 1)) / (1.0 + math.sqrt(len(work) - _ROWS))
+    nodes = min(nodes, 1 + math.ceil((nodes - 1) * fewer))
     left = below + step - REACH * width
     spacing = REACH * (1.0 + width) / (nodes - 1)
     for q in range(nodes):
@@ -150,11 +161,7 @@ def _integrate(gaps, losers, nodes, work):  # type: ignore[no-untyped-def]
         exponent[q] = -0.5 * u * u
         weight[q] = 1.0
     for k in range(losers):
-        if left + gaps[k] > _CERTAIN:
-            for q in range(nodes):
-                work[_ROWS + k, q] = 0.0
-        else:
-            _multiply(left + gaps[k], spacing, nodes, work, work[_ROWS + k])
+        _multiply(left + gaps[k], spacing, nodes, work, work[_ROWS + k])
     peak = exponent[0]
     for q in range(nodes):
         peak = max(peak, exponent[q])
@@ -164,31 +171,31 @@ def _integrate(gaps, losers, nodes, work):  # type: ignore[no-untyped-def]
         mass += weight[q]
     for q in range(nodes):
         weight[q] /= mass
-    return peak + math.log(mass * spacing) - 0.5 * LOG_2PI, left, spacing
+    return peak + math.log(mass * spacing) - 0.5 * LOG_2PI, left, spacing, nodes
 
 
 @_cached
 def fill_log_probability(f, labels, nodes, log_p, gradient):  # type: ignore[no-untyped-def]
     """Fill `log_p` (N,) and `gradient` (N, C) for scores `f` (N, C) and codes `labels` (N,)."""
     n_obs, n_classes = f.shape
-    losers = n_classes - 1
-    work = np.empty((_ROWS + n_classes, max(nodes, n_classes)))
+    work, who = np.empty((_ROWS + n_classes, max(nodes, n_classes))), np.empty(n_classes, np.int64)
     gaps, weight = work[5], work[1]
     for n in range(n_obs):
         own = labels[n]
         for k in range(n_classes):
             gradient[n, k] = 0.0
-        if not _gaps(f[n], own, gaps):
-            log_p[n] = -math.inf
+        losers = _gaps(f[n], own, gaps, who)
+        if losers <= 0:
+            log_p[n] = 0.0 if losers == 0 else -math.inf
             continue
-        log_p[n], _, _ = _integrate(gaps, losers, nodes, work)
+        log_p[n], _, _, used = _integrate(gaps, losers, nodes, work)
         pull = 0.0
         for k in range(losers):
             shift = 0.0
-            for q in range(nodes):
+            for q in range(used):
                 shift += weight[q] * work[_ROWS + k, q]
             shift /= SQRT_2PI
-            gradient[n, k + (k >= own)] = -shift
+            gradient[n, who[k]] = -shift
             pull += shift
         gradient[n, own] = pull
 
@@ -197,28 +204,28 @@ def fill_log_probability(f, labels, nodes, log_p, gradient):  # type: ignore[no-
 def fill_hessian(f, labels, nodes, out):  # type: ignore[no-untyped-def]
     """Add second derivatives to `out` (N, C, C), which is zero."""
     n_obs, n_classes = f.shape
-    losers = n_classes - 1
-    work = np.empty((_ROWS + n_classes, max(nodes, n_classes)))
+    work, who = np.empty((_ROWS + n_classes, max(nodes, n_classes))), np.empty(n_classes, np.int64)
     gaps, weight, mean = work[5], work[1], work[2]
     for n in range(n_obs):
         own = labels[n]
-        if not _gaps(f[n], own, gaps):
+        losers = _gaps(f[n], own, gaps, who)
+        if losers <= 0:
             continue
-        _, left, spacing = _integrate(gaps, losers, nodes, work)
+        _, left, spacing, used = _integrate(gaps, losers, nodes, work)
         for j in range(losers):
             hazard = work[_ROWS + j]
             mean[j], slope = 0.0, 0.0
-            for q in range(nodes):
+            for q in range(used):
                 hazard[q] /= SQRT_2PI
                 mean[j] += weight[q] * hazard[q]
                 # The derivative of the hazard is -hazard (x + hazard), between -1 and 0.
                 x = left + gaps[j] + spacing * q
                 slope += weight[q] * min(max(hazard[q] * (x + hazard[q]), 0.0), 1.0)
-            a = j + (j >= own)
+            a = who[j]
             for k in range(j + 1):
-                b = k + (k >= own)
+                b = who[k]
                 entry = -mean[j] * mean[k]
-                for q in range(nodes):
+                for q in range(used):
                     entry += weight[q] * hazard[q] * work[_ROWS + k, q]
                 if j == k:
                     entry -= slope
