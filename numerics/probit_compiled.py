@@ -17,7 +17,7 @@ from .probit import LARGEST_SCORE, LOG_2PI, MIDDLE, REACH, SQRT_2PI, TAIL
 # P(t | f) over that without the loser is at least Phi(gap / sqrt 2), for all scores of the others.
 _CERTAIN = 9.5
 # A product of scaled distribution functions below this goes into the exponent, lest it underflows.
-_SMALL = 1e-150
+_SMALL, _LARGE = 1e-150, 1e100
 # Rows of a work array besides the hazards.
 _ROWS = 6
 
@@ -129,13 +129,12 @@ def _gaps(scores, own, gaps, who):  # type: ignore[no-untyped-def]
 
     It is -1 for an impossible code or score.
     """
-    possible = 0 <= own < len(scores)
-    for k in range(len(scores)):
-        possible = possible and abs(scores[k]) <= LARGEST_SCORE
-    if not possible:
+    if not 0 <= own < len(scores):
         return -1
     losers = 0
     for k in range(len(scores)):
+        if not abs(scores[k]) <= LARGEST_SCORE:
+            return -1
         gap = scores[own] - scores[k]
         if k != own and gap < _CERTAIN:
             gaps[losers], who[losers] = gap, k
@@ -182,8 +181,7 @@ def fill_log_probability(f, labels, nodes, log_p, gradient):  # type: ignore[no-
     gaps, weight = work[5], work[1]
     for n in range(n_obs):
         own = labels[n]
-        for k in range(n_classes):
-            gradient[n, k] = 0.0
+        gradient[n] = 0.0
         losers = _gaps(f[n], own, gaps, who)
         if losers <= 0:
             log_p[n] = 0.0 if losers == 0 else -math.inf
@@ -198,6 +196,29 @@ def fill_log_probability(f, labels, nodes, log_p, gradient):  # type: ignore[no-
             gradient[n, who[k]] = -shift
             pull += shift
         gradient[n, own] = pull
+
+
+@_cached
+def fill_student(growth, bend, tau, standard, stretch, slope):  # type: ignore[no-untyped-def]
+    """Log density of v, up to a constant, for b sinh(v / b) of Student's t; fill its parts.
+
+    The t has 2 `tau` degrees of freedom and scale one over root `tau`; `growth` (n,) is exp(v / b).
+    The parts are `standard` = b sinh(v / b), its derivative `stretch` and that of the density.
+    """
+    value, tails, stretches = 0.0, 1.0, 1.0
+    for i in range(len(growth)):
+        decay = 1.0 / growth[i]
+        sinh, cosh = 0.5 * (growth[i] - decay), 0.5 * (growth[i] + decay)
+        standard[i], stretch[i] = bend * sinh, cosh
+        tail = 1.0 + standard[i] ** 2 / (2.0 * tau)
+        slope[i] = sinh / (bend * cosh) - (1.0 + 0.5 / tau) * standard[i] * cosh / tail
+        tails *= tail
+        stretches *= cosh
+        # One logarithm for many factors.
+        if tails > _LARGE or stretches > _LARGE or i == len(growth) - 1:
+            value += math.log(stretches) - (tau + 0.5) * math.log(tails)
+            tails, stretches = 1.0, 1.0
+    return value
 
 
 @_cached

@@ -14,12 +14,13 @@ W, weights, kernel parameters and a learned upsilon move by Hamiltonian Monte Ca
 kernels by `annealed_move`; zeta and the hyperparameters are then drawn from their exact
 conditionals (partially collapsed Gibbs: van Dyk & Park 2008). The coordinates x of W are
 
-.. math:: w_c = b s \sinh(Q x_c / b), \qquad s^2 = \upsilon / \tau,
+.. math:: w_c = b s \sinh(A x_c / b), \qquad A = I + Q (\mathrm{diag}(a) - I) Q', \qquad
+          s^2 = \upsilon / \tau,
 
-so that W scales with a learned upsilon, whose coordinate is its logarithm. Q rotates to the
-principal axes of the composite kernel at the centre of the prior, so that a diagonal mass matrix
-fits their curvatures, and sinh shortens the tails of Student's t. Far from the origin sinh mixes
-axes of high and low curvature: kernels of larger norm need a larger b.
+so that W scales with a learned upsilon, whose coordinate is its logarithm. A shortens the first
+principal axes Q of the composite kernel at the centre of the prior, where the curvature is high,
+and sinh the tails of Student's t. Far from the origin sinh mixes axes of high and low curvature:
+kernels of larger norm need a larger b.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -47,9 +48,9 @@ from .kernel_coordinates import KernelCoordinates
 # with the regressor. Axes tilt by 1 / b^2, so b grows with the norm to keep tilt times curvature.
 BEND = 3.0
 BENT_NORM = 30.0
-# Curvature of -log P(t | f) in f that the mass matrix assumes: a value between that of
-# misclassified objects, about one half, and that of well classified ones, zero.
-STIFFNESS = 0.01
+# Curvature of -log P(t | f) in f that lengths of axes assume: a value between that of misclassified
+# objects, about one half, and that of well classified ones, zero. Larger lengths count as one.
+STIFFNESS, SHORT = 0.01, 0.95
 # Scales in the mass matrix: of the coordinates of kernels, of the logarithm of a learned upsilon.
 SCALE_OF_KERNEL, SCALE_OF_RATE = 0.5, 0.5
 # Length of the trajectories that anneal a move of the selection, in lengths of the main one, and
@@ -80,9 +81,10 @@ class Info(NamedTuple):
 class Target:
     """Marginal posterior of W and the kernel's variables, on the coordinates of its sampler.
 
-    `axes` are Q (M, M), `bend` is b, where the tails begin to be shortened. `scale` (D,) are the
-    scales of the coordinates of W, of the kernel's variables and of a learned upsilon. `selection`
-    is the rule of a selection, and `known` the composite kernel (N, M) if it has no variables.
+    `axes` are Q (M, r) and `lengths` a (r,); `bend` is b, where the tails begin to be shortened.
+    `scale` (D,) are the scales of the coordinates of W, of the kernel's variables and of a learned
+    upsilon. `selection` is the rule of a selection, and `known` the composite kernel (N, M) if it
+    has no variables.
     """
 
     kernels: KernelCoordinates
@@ -91,6 +93,7 @@ class Target:
     tau: float
     upsilon: float | LearnedScale
     axes: np.ndarray
+    lengths: np.ndarray
     bend: float
     scale: np.ndarray
     selection: Binary | None = None
@@ -112,7 +115,9 @@ class Target:
         rate = upsilon.median if isinstance(upsilon, LearnedScale) else upsilon
         reach = eigenvalues.clip(0) * rate / tau
         bend = BEND * max(1.0, np.sqrt(np.sqrt(reach.max()) / BENT_NORM))
-        scale = np.tile(1 / np.sqrt(1 + STIFFNESS * reach), n_classes)
+        lengths = 1 / np.sqrt(1 + STIFFNESS * reach)
+        short = lengths < SHORT
+        scale = np.ones(n_classes * len(axes))
         scale = np.append(scale, np.full(len(kernels), SCALE_OF_KERNEL))
         if isinstance(upsilon, LearnedScale):
             scale = np.append(scale, SCALE_OF_RATE)
@@ -121,8 +126,12 @@ class Target:
         has_variables = len(kernels) > 0 or selection is not None
         known = None if has_variables else composition.composite({})
         codes = np.ascontiguousarray(labels, dtype=np.intp)
-        sizes = tau, upsilon, axes, bend, scale
+        sizes = tau, upsilon, axes[:, short], lengths[short], bend, scale
         return cls(kernels, codes, n_classes, *sizes, selection, known)
+
+    def along_axes(self, x: np.ndarray, factors: np.ndarray) -> np.ndarray:
+        """Vectors (C, M) whose parts along the axes are multiplied by factors (r,); O(C M r)."""
+        return x + (x @ self.axes * (factors - 1)) @ self.axes.T
 
     def spread(self, log_rate: np.ndarray) -> float:
         """Scale of a regressor's prior, given the coordinate of a learned upsilon."""
@@ -139,14 +148,14 @@ class Target:
         learned = isinstance(self.upsilon, LearnedScale)
         log_rate = np.log(np.atleast_1d(values["upsilon"])) if learned else np.empty(0)
         v = self.bend * np.arcsinh(values["W"] / (self.bend * self.spread(log_rate)))
-        return np.concatenate(
-            [(v @ self.axes).ravel(), self.kernels.position(values, rng), log_rate]
-        )
+        x = self.along_axes(v, 1 / self.lengths)
+        return np.concatenate([x.ravel(), self.kernels.position(values, rng), log_rate])
 
     def regressors(self, position: np.ndarray) -> np.ndarray:
         """W (C, M) at a position."""
         x, _, log_rate = self.split(position)
-        return self.bend * self.spread(log_rate) * np.sinh(x @ self.axes.T / self.bend)
+        v = self.along_axes(x, self.lengths)
+        return self.bend * self.spread(log_rate) * np.sinh(v / self.bend)
 
     # A trajectory that leaves double precision ends in infinities or NaN, and is rejected.
     @np.errstate(over="ignore", divide="ignore", invalid="ignore")
@@ -156,9 +165,12 @@ class Target:
         """Log density of a position (D,), up to a constant, and its gradient.
 
         `weights` are those of a selection's kernels. Minus infinity where a weight, an exponent or
-        a parameter is 1e-300 or less. Cost O(N M C + M^2 C), one quadrature, and that of
+        a parameter is 1e-300 or less. Cost O(N M C), one quadrature, and that of
         `KernelCoordinates.gradient`.
         """
+        # numba takes half a second to import.
+        from ...numerics.probit_compiled import fill_student
+
         x, u, log_rate = self.split(position)
         gradient = np.zeros_like(position)
         spread = self.spread(log_rate)
@@ -169,38 +181,31 @@ class Target:
                 return -np.inf, gradient
             prior, composite = point.log_prior, point.composite
 
-        growth = np.exp(x @ self.axes.T / self.bend)
-        decay = 1 / growth
-        sinh, cosh = (growth - decay) / 2, (growth + decay) / 2
-        W = self.bend * spread * sinh
+        growth = np.exp(self.along_axes(x, self.lengths) / self.bend)
+        standard, stretch, slope = parts = np.empty((3, *x.shape))
+        student = fill_student(growth.ravel(), self.bend, self.tau, *parts.reshape(3, x.size))
+        W = spread * standard
         log_p, pull = log_probability_and_gradient(composite @ W.T, self.labels)
-        # Of W / spread, with zeta integrated out: it does not depend on upsilon.
-        standard = self.bend * sinh
-        tail = 1 + standard**2 / (2 * self.tau)
-        student = -(self.tau + 0.5) * float(np.log(tail).sum())
-        value = float(log_p.sum()) + student + prior + float(np.log(cosh).sum())
+        value = float(log_p.sum()) + student + prior
         if isinstance(self.upsilon, LearnedScale):
             log_prior, slope_of_rate = self.upsilon.log_density(log_rate[0])
             value += log_prior
         if not np.isfinite(value):
             return -np.inf, gradient
-        slope = spread * (pull.T @ composite)
+        of_regressors = spread * (pull.T @ composite)
         if isinstance(self.upsilon, LearnedScale):
-            gradient[-1] = slope_of_rate + 0.5 * np.vdot(slope, standard)
-        slope -= (1 + 0.5 / self.tau) * standard / tail
-        slope *= cosh
-        slope += sinh / (self.bend * cosh)
-        gradient[: x.size] = (slope @ self.axes).ravel()
+            gradient[-1] = slope_of_rate + 0.5 * np.vdot(of_regressors, standard)
+        slope += stretch * of_regressors
+        gradient[: x.size] = self.along_axes(slope, self.lengths).ravel()
         if point is not None:
             gradient[x.size : x.size + len(u)] = self.kernels.gradient(u, point, pull @ W)
         return value, gradient
 
     def split(self, position: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Coordinates (C, M) of W, (d,) of the kernel's variables, (1,) or (0,) of upsilon."""
-        m = len(self.axes)
-        size = self.n_classes * m
+        size = self.n_classes * len(self.axes)
         end = len(position) - isinstance(self.upsilon, LearnedScale)
-        return position[:size].reshape(self.n_classes, m), position[size:end], position[end:]
+        return position[:size].reshape(self.n_classes, -1), position[size:end], position[end:]
 
 
 def marginal_sweep(
@@ -357,11 +362,13 @@ class MarginalProbit(GibbsBlock):
                 f"{model.variant}: use AlbertChib."
             )
         model.check_stand_ins()
-        # Compile once here: otherwise each chain's process would compile for seconds.
-        log_probability_and_gradient(np.zeros((1, 2)), np.zeros(1, dtype=int))
         kernels = KernelCoordinates.of(model.composition)
         self._target = Target.of(
             kernels, model.label_codes, model.n_classes, model.tau, model.upsilon
+        )
+        # Compile once here: otherwise each chain's process would compile for seconds.
+        self._target.log_density(
+            np.zeros_like(self._target.scale), np.ones_like(kernels.composition.known)
         )
         # Remaining number of sweeps with short trajectories.
         self._shorter = 0

@@ -33,10 +33,11 @@ from probit_fixture import (
 NO_RATE = np.empty(0)
 
 
-def target(*, learn_weights=True):
-    composition = Composition(Mean(PRIOR.mu, PRIOR.lam), np.full(2, np.nan), STACK)
+def target(*, learn_weights=True, size=1.0):
+    """The fixture's target; kernels of a larger size have short axes."""
+    composition = Composition(Mean(PRIOR.mu, PRIOR.lam), np.full(2, np.nan), size * STACK)
     if not learn_weights:
-        composition = Composition(FixedWeights(), WEIGHTS, STACK, learned=False)
+        composition = Composition(FixedWeights(), WEIGHTS, size * STACK, learned=False)
     kernels = KernelCoordinates.of(composition)
     return Target.of(kernels, LABELS, N_CLASSES, PRIOR.tau, PRIOR.upsilon)
 
@@ -135,9 +136,11 @@ def test_missing_sum_of_the_gammas_is_detected(monkeypatch):
         sweep_test(replicates=500)
 
 
+@pytest.mark.parametrize("size", [1.0, 8.0])
 @pytest.mark.parametrize("learn_weights", [True, False])
-def test_gradient(learn_weights):
-    now = target(learn_weights=learn_weights)
+def test_gradient(learn_weights, size):
+    now = target(learn_weights=learn_weights, size=size)
+    assert (len(now.lengths) > 0) == (size > 1)
     rng = np.random.default_rng(1)
     for scale in (0.1, 1.0, 3.0):
         position = scale * rng.normal(size=len(now.scale))
@@ -219,8 +222,9 @@ def test_density_with_fixed_weights_is_that_of_the_declaration():
     np.testing.assert_allclose(constants, constants[0], rtol=0, atol=1e-7)
 
 
-def test_coordinates_go_there_and_back():
-    now = target()
+@pytest.mark.parametrize("size", [1.0, 8.0])
+def test_coordinates_go_there_and_back(size):
+    now = target(size=size)
     position = 3 * np.random.default_rng(1).normal(size=len(now.scale))
     x, z, _ = now.split(position)
     rng = np.random.default_rng(2)
