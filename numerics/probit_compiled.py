@@ -17,7 +17,7 @@ from .probit import LARGEST_SCORE, LOG_2PI, MIDDLE, REACH, SQRT_2PI, TAIL
 # P(t | f) over that without the loser is at least Phi(gap / sqrt 2), for all scores of the others.
 _CERTAIN = 9.5
 # A product of scaled distribution functions below this goes into the exponent, lest it underflows.
-_SMALL, _LARGE = 1e-150, 1e100
+_SMALL = 1e-150
 # Rows of a work array besides the hazards.
 _ROWS = 6
 
@@ -199,26 +199,19 @@ def fill_log_probability(f, labels, nodes, log_p, gradient):  # type: ignore[no-
 
 
 @_cached
-def fill_student(growth, bend, tau, standard, stretch, slope):  # type: ignore[no-untyped-def]
-    """Log density of v, up to a constant, for b sinh(v / b) of Student's t; fill its parts.
+def fill_student(growth, bend, tau, standard, stretch, tail, slope):  # type: ignore[no-untyped-def]
+    """Fill arrays (n,) for v with b sinh(v / b) of Student's t; `growth` is exp(v / b).
 
-    The t has 2 `tau` degrees of freedom and scale one over root `tau`; `growth` (n,) is exp(v / b).
-    The parts are `standard` = b sinh(v / b), its derivative `stretch` and that of the density.
+    `standard` is that t, of 2 `tau` degrees of freedom and scale one over root `tau`; `stretch` is
+    its derivative in v, `tail` its density to the power -1 / (tau + 1/2), and `slope` the
+    derivative of the log density of v.
     """
-    value, tails, stretches = 0.0, 1.0, 1.0
     for i in range(len(growth)):
-        decay = 1.0 / growth[i]
-        sinh, cosh = 0.5 * (growth[i] - decay), 0.5 * (growth[i] + decay)
-        standard[i], stretch[i] = bend * sinh, cosh
-        tail = 1.0 + standard[i] ** 2 / (2.0 * tau)
-        slope[i] = sinh / (bend * cosh) - (1.0 + 0.5 / tau) * standard[i] * cosh / tail
-        tails *= tail
-        stretches *= cosh
-        # One logarithm for many factors.
-        if tails > _LARGE or stretches > _LARGE or i == len(growth) - 1:
-            value += math.log(stretches) - (tau + 0.5) * math.log(tails)
-            tails, stretches = 1.0, 1.0
-    return value
+        standard[i] = 0.5 * bend * (growth[i] - 1.0 / growth[i])
+        stretch[i] = 0.5 * (growth[i] + 1.0 / growth[i])
+        tail[i] = 1.0 + standard[i] ** 2 / (2.0 * tau)
+        pull = (1.0 + 0.5 / tau) * stretch[i] / tail[i]
+        slope[i] = standard[i] * (1.0 / (bend * bend * stretch[i]) - pull)
 
 
 @_cached

@@ -93,20 +93,10 @@ class GammaMixture:
 
     def value_and_slope(self, z: np.ndarray) -> tuple[float, np.ndarray]:
         """Log density of independent coordinates z, and its gradient; minus infinity off range."""
-        # Number by number: arrays of a few entries cost several times as much, in every gradient.
-        knots, cubics = self.log_density.x, self.log_density.c
-        first, last, pieces = float(knots[0]), float(knots[-1]), len(knots) - 1
-        a_unit = pieces / (last - first)
-        total, slopes = 0.0, []
-        for value in z.tolist():
-            if not first <= value <= last:
-                return -np.inf, np.zeros_like(z)
-            piece = min(int((value - first) * a_unit), pieces - 1)
-            x = value - float(knots[piece])
-            d, c, b, a = cubics[:, piece].tolist()
-            total += a + x * (b + x * (c + x * d))
-            slopes.append(b + x * (2 * c + x * 3 * d))
-        return total, np.array(slopes)
+        first, last = self.log_density.x[[0, -1]]
+        if not (first <= z.min() and z.max() <= last):
+            return -np.inf, np.zeros_like(z)
+        return float(self.log_density(z).sum()), self.log_density(z, 1)
 
     def draw_concentrations(self, log_g: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Draw rho | l exactly, with density f prop. to rho^mu e^((l - lam) rho) / Gamma(rho + 1).
@@ -191,7 +181,8 @@ def _bisect(
 class KernelPoint(NamedTuple):
     """Log prior and composite kernel (N, M) at a position, and what its derivatives need.
 
-    These are beta (S,), the values that have coordinates, the terms (S, N, M), their weighted sum.
+    These are beta (S,), the values that have coordinates, the terms (S, N, M), their weighted sum,
+    and the derivatives of the log prior and of log g in z, each (S,) or (0,).
     """
 
     log_prior: float
@@ -200,6 +191,8 @@ class KernelPoint(NamedTuple):
     values: Values
     terms: np.ndarray
     total: np.ndarray
+    slope_of_z: np.ndarray
+    velocity: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -247,10 +240,12 @@ class KernelCoordinates:
         """Composite kernel at a position, for `weights` without coordinates; None off support."""
         z, psi = u[: self._n_weights], u[self._n_weights :]
         log_prior, values = -0.5 * float(psi @ psi), self._normal_values(psi)
+        slope_of_z, velocity = z, z
         if self.mixture is not None:
-            log_density, _ = self.mixture.value_and_slope(z)
+            log_density, slope_of_z = self.mixture.value_and_slope(z)
             log_prior += log_density
-            values["beta"] = simplex(self.mixture.log_gamma(z)[0])
+            log_g, velocity = self.mixture.log_gamma(z)
+            values["beta"] = simplex(log_g)
         if not np.isfinite(log_prior):
             return None
         if any(value.min() <= SMALLEST for value in values.values()):
@@ -262,7 +257,7 @@ class KernelCoordinates:
         total = (beta @ terms.reshape(s, n * m)).reshape(n, m)
         # Differences need the sum; otherwise the rule may work in place.
         composite = self._from_total(total) if len(psi) else self.composition.rule.from_terms(total)
-        return KernelPoint(log_prior, composite, beta, values, terms, total)
+        return KernelPoint(log_prior, composite, beta, values, terms, total, slope_of_z, velocity)
 
     def at_centre(self) -> np.ndarray:
         """Composite kernel (N, M) at the prior medians, with equal weights of a learned sum."""
@@ -277,14 +272,11 @@ class KernelCoordinates:
         `point` is what `at` gives at u. O(S N M) for weights of `Mean`. Derivatives in psi are
         differences: O(N M) for an exponent, and one kernel, O(N M D), for a parameter.
         """
-        z, psi = u[: self._n_weights], u[self._n_weights :]
-        parts = [np.empty(0)]
+        psi, beta, parts = u[self._n_weights :], point.weights, [np.empty(0)]
         if self.mixture is not None:
-            _, slope_of_z = self.mixture.value_and_slope(z)
-            _, velocity = self.mixture.log_gamma(z)
-            beta = point.weights
             slope_of_beta = point.terms.reshape(len(beta), -1) @ slope.ravel()
-            parts.append(velocity * beta * (slope_of_beta - beta @ slope_of_beta) + slope_of_z)
+            of_beta = point.velocity * beta * (slope_of_beta - beta @ slope_of_beta)
+            parts.append(of_beta + point.slope_of_z)
         if len(psi):
             changed = self._normal_values(psi + DIFFERENCE)
             base = np.vdot(slope, point.composite)

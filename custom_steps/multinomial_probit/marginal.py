@@ -182,11 +182,12 @@ class Target:
             prior, composite = point.log_prior, point.composite
 
         growth = np.exp(self.along_axes(x, self.lengths) / self.bend)
-        standard, stretch, slope = parts = np.empty((3, *x.shape))
-        student = fill_student(growth.ravel(), self.bend, self.tau, *parts.reshape(3, x.size))
+        standard, stretch, tail, slope = parts = np.empty((4, *x.shape))
+        fill_student(growth.ravel(), self.bend, self.tau, *parts.reshape(4, x.size))
+        student = -(self.tau + 0.5) * float(np.log(tail).sum())
         W = spread * standard
         log_p, pull = log_probability_and_gradient(composite @ W.T, self.labels)
-        value = float(log_p.sum()) + student + prior
+        value = float(log_p.sum()) + student + prior + float(np.log(stretch).sum())
         if isinstance(self.upsilon, LearnedScale):
             log_prior, slope_of_rate = self.upsilon.log_density(log_rate[0])
             value += log_prior
