@@ -93,7 +93,7 @@ def test_stale_variances_are_detected(monkeypatch):
 
     monkeypatch.setattr(probit_marginal_sweep, "draw_shift", stale)
     with pytest.raises(AssertionError):
-        sweep_test(replicates=500)
+        sweep_test(replicates=4_000)
 
 
 @pytest.mark.slow
