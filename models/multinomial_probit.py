@@ -238,7 +238,8 @@ class MultinomialProbit(LabelledDeclaration):
 
     @override
     def _options(self) -> list[str]:
-        return ["kernel parameters"] if self.kernel_source.parameters else []
+        parameters = ["kernel parameters"] if self.kernel_source.parameters else []
+        return [*super()._options(), *parameters]
 
     @property
     def design(self) -> np.ndarray:
