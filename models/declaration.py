@@ -109,8 +109,7 @@ class Declaration(pm.Model):
     @property
     def variant(self) -> str:
         """Options, and numbers and priors other than the defaults, which results store."""
-        parameters = type(self).__signature__.parameters
-        defaults = {name: parameter.default for name, parameter in parameters.items()}
+        defaults = {p.name: p.default for p in type(self).__signature__.parameters.values()}
         return ", ".join([*self._options(), *_changed(self._given(), defaults)])
 
     def _options(self) -> list[str]:

@@ -238,8 +238,7 @@ class MultinomialProbit(LabelledDeclaration):
 
     @override
     def _options(self) -> list[str]:
-        parameters = ["kernel parameters"] if self.kernel_source.parameters else []
-        return [*super()._options(), *parameters]
+        return super()._options() + ["kernel parameters"] * bool(self.kernel_source.parameters)
 
     @property
     def design(self) -> np.ndarray:

@@ -42,7 +42,9 @@ or checks. It writes one JSON file for each in `docs/certificates/`, and fails a
 ## What is checked
 
 - *declaration*: two evaluations of the log density are equal, and its gradient is that of central
-  differences.
+  differences. (That steps keep the joint distribution of the declaration has no cell here:
+  the [joint tests](howto/extending.md#prove-it) are in `tests/custom_steps/`, and end the gate when
+  they fail.)
 - *Exact, Gibbs, NUTS, SMC*: ranks of true parameters among posterior draws are uniform
   (`kz.calibrate`), and means and spreads are those of the best other sampler.
 - *VB*: the bound equals the mean of log p - log q over draws, and never falls; where the evidence
