@@ -311,8 +311,7 @@ class CompositeKernelRegression(_CompositeKernel):
 
     @override
     def _options(self) -> list[str]:
-        shares = [f"shared={self.shared!r}"] if self.several else []
-        return ["collapsed"] * self.collapsed + shares
+        return super()._options() + [f"shared={self.shared!r}"] * self.several
 
     @property
     def target_values(self) -> np.ndarray:

@@ -6,6 +6,7 @@ from contextvars import ContextVar
 from copy import deepcopy
 from functools import partial
 from inspect import Signature, signature
+from numbers import Real
 from types import MappingProxyType, MethodType, SimpleNamespace
 from typing import Any, ClassVar, Self, SupportsIndex, override
 
@@ -107,8 +108,18 @@ class Declaration(pm.Model):
 
     @property
     def variant(self) -> str:
-        """Variant of the model, which results store."""
-        return ""
+        """Options, and numbers and priors other than the defaults, which results store."""
+        defaults = {p.name: p.default for p in type(self).__signature__.parameters.values()}
+        return ", ".join([*self._options(), *_changed(self._given(), defaults)])
+
+    def _options(self) -> list[str]:
+        """Options of the declaration that tell variants apart."""
+        return []
+
+    def _given(self) -> dict[str, Any]:
+        """Arguments of the constructor by name."""
+        args, kwargs = self._arguments
+        return type(self).__signature__.bind(*args, **kwargs).arguments
 
     def add_kernels(self, stack: xr.DataArray) -> None:
         """Add the coords of a stack, and keep what tells whether new kernels are computed alike."""
@@ -203,11 +214,8 @@ class Declaration(pm.Model):
         --------
         >>> wider = kz.MultinomialProbit.example().redeclared(upsilon=100.0)
         """
-        args, kwargs = self._arguments
-        bound = signature(type(self).__init__).bind(self, *args, **kwargs).arguments
-        arguments = {name: bound[name] for name in list(bound)[1:]} | changes
         data = {} if "kernels" in changes else self._changed_data()
-        return _redeclared(type(self), (), arguments, data, dict(self.coords))
+        return _redeclared(type(self), (), self._given() | changes, data, dict(self.coords))
 
     def _changed_data(self) -> dict[str, np.ndarray]:
         """Give the data that ``pm.set_data`` has replaced."""
@@ -328,7 +336,6 @@ class CompositeDeclaration(Declaration):
             raise argument_error("combination", owner, rule, repr(combination))
         for each in self.kernel_source.stacks(stack):
             self.combination.check(each)
-        self._learns_scale = isinstance(rate, LearnedScale)
         start = rate.median if isinstance(rate, LearnedScale) else rate
         # Of a Dask array, warnings would take a pass. The widths that are learned will change.
         if (source := self.kernel_source).in_memory:
@@ -338,15 +345,10 @@ class CompositeDeclaration(Declaration):
         self.add_kernels(stack)
         return stack
 
-    @property
     @override
-    def variant(self) -> str:
-        scale = ["learned scale"] if self._learns_scale else []
-        return ", ".join([type(self.combination).__name__, *self._options(), *scale])
-
     def _options(self) -> list[str]:
-        """Options of the declaration that tell variants apart."""
-        return []
+        rule, values = type(self.combination), getattr(self.combination, "__dict__", {})
+        return [rule.__name__, *_changed(values, vars(rule))]
 
     @property
     def learned(self) -> bool:
@@ -377,6 +379,12 @@ class LabelledDeclaration(CompositeDeclaration):
     def n_classes(self) -> int:
         """Number of classes C."""
         return len(self.coords["class"])
+
+
+def _changed(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> list[str]:
+    """Numbers, flags and priors that differ from their defaults, as text."""
+    told = {name: value for name, value in values.items() if isinstance(value, Real | LearnedScale)}
+    return [f"{name}={value}" for name, value in told.items() if value != defaults.get(name)]
 
 
 def _check_as_before(then: np.ndarray, now: np.ndarray, argument: str) -> None:

@@ -160,11 +160,6 @@ class DiagonalWishartCompletion(Partitioned):
 
     @property
     @override
-    def variant(self) -> str:
-        return "diagonal W22_1" if self.diagonal_W22_1 else "full W22_1"
-
-    @property
-    @override
     def theta(self) -> np.ndarray:
         """Kernel of all objects C'C, array (object, object), training objects first."""
         C12 = self.C1 @ self.coefficients.T

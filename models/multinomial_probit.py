@@ -114,10 +114,9 @@ class MultinomialProbit(LabelledDeclaration):
 
     Parameters
     ----------
-    kernels : DataArray (kernel, obs, basis), dict of 2-D arrays, array (2-D or 3-D),
-        ParametricStack or CompletedRows
-        Training kernels, as `CompositeKernelRegression` takes them; also kernels with parameters to
-        learn, theta ~ Gamma(omega, phi), see `Theta`, and kernels with missing rows,
+    kernels : DataArray, dict of 2-D arrays, 2-D or 3-D array, ParametricStack or CompletedRows
+        Training kernels (kernel, obs, basis), as `CompositeKernelRegression` takes them; also
+        kernels with parameters, theta ~ Gamma(omega, phi), see `Theta`, and with missing rows,
         ``complete_kernels(...).of(train)``. Kernels in a Dask array are for weighted sums.
     labels : array_like, Series or DataArray (obs,)
         Class of each training object; any sortable values. They are aligned by object ids if
@@ -238,7 +237,7 @@ class MultinomialProbit(LabelledDeclaration):
 
     @override
     def _options(self) -> list[str]:
-        return ["kernel parameters"] if self.kernel_source.parameters else []
+        return super()._options() + ["kernel parameters"] * bool(self.kernel_source.parameters)
 
     @property
     def design(self) -> np.ndarray:

@@ -195,11 +195,9 @@ class WishartKernelMixture(Partitioned):
         K11 = (theta["far"][:3, :3] + ideal) / 2
         return cls(theta, K11, **({"rho": 10.5, "eta": 9.5} | options))
 
-    @property
     @override
-    def variant(self) -> str:
-        weights = "learned weights" if self.learned else "fixed weights"
-        return f"{self.prior}, {weights}{', collapsed' if self.collapsed else ''}"
+    def _options(self) -> list[str]:
+        return [self.prior, "learned weights" if self.learned else "fixed weights"]
 
     @property
     def parameters(self) -> CompletionParameters:

@@ -4,7 +4,9 @@ The variants are those on which the certificates prove the engines; their page i
 reference posteriors are from the files that ``docs/draw_references.py`` writes.
 """
 
+import tomllib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,9 +23,11 @@ from certificates.table import evidence, page
 from certificates.variants import VARIANTS, Variant
 from kernelzoo.models import Declaration
 
-CERTIFICATES = Path(__file__).resolve().parents[1] / "certificates"
-REFERENCES = Path(__file__).resolve().parents[1] / "references"
-TEMPLATES.globals["table"] = markdown_table
+DOCS = Path(__file__).resolve().parents[1]
+CERTIFICATES, REFERENCES = DOCS / "certificates", DOCS / "references"
+#: By the name of the page: heading, question, models, prefix of the studies, notebooks.
+PAPERS: dict[str, dict[str, Any]] = tomllib.loads((DOCS / "papers.toml").read_text("utf-8"))
+TEMPLATES.globals |= {"table": markdown_table, "variants": VARIANTS, "papers": PAPERS}
 #: Rows of a table; the file has all.
 ROWS = 16
 

@@ -1,24 +1,20 @@
 """Pages of the papers: models, notation, equations, open points, and tables beside ours."""
 
 import json
-import tomllib
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from cards import rst
+from cards import PAPERS, rst
 from markup import TEMPLATES, sections
 
 import kernelzoo as kz
-from certificates.variants import VARIANTS
 from studies.__main__ import STUDIES
 from studies.study import DESCRIPTIONS, HEADER, RULE, TESTED, Study, tabulate
 
 DOCS = Path(__file__).resolve().parents[1]
 #: Units of finished studies, a record per line with its recipe, split and seed.
 LEDGERS = DOCS / "ledgers"
-#: By the name of the page: heading, question, models, prefix of the studies, notebooks.
-PAPERS: dict[str, dict[str, Any]] = tomllib.loads((DOCS / "papers.toml").read_text("utf-8"))
 
 
 def _page(paper: dict[str, Any], equations: dict[str, str]) -> str:
@@ -44,7 +40,6 @@ def _of_model(name: str) -> str:
     return TEMPLATES.get_template("model.md").render(
         name=name,
         summary=summary,
-        own=[card for card in VARIANTS if card.model.__name__ == name],
         formulas=rst(formulas),
         notation=rst(told.get("Notes", "")),
     )

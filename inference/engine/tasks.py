@@ -122,7 +122,7 @@ def _read(path: Path) -> Record:
     try:
         record: Record = json.loads(path.read_bytes())
     except ValueError as error:
-        raise ValueError(f"{path} is no record of a finished task: move it away.") from error
+        raise ValueError(f"{path} is not a record of a finished task: move it away.") from error
     return record
 
 

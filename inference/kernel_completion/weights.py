@@ -12,9 +12,9 @@ derivatives in Theta11 are exact and cost one inverse and some products of n1 x 
 - ``"alignment"``: alignment of centred Theta11 and K11 (Cortes, Mohri & Rostamizadeh, 2012), a
   baseline outside the model.
 
-The density of K11, of which `log_evidence` is the value, is no good objective for an ideal kernel
-of C classes plus eps I. It has n1 - C eigenvalues eps, and a density gives each of them the weight
-of a class, so that it may prefer a kernel of low rank even if the classes do not follow it.
+The density of K11 (`log_evidence`) is not a good objective for an ideal kernel of C classes plus
+eps I. It has n1 - C eigenvalues eps, and a density gives each of them the weight of a class, so
+that it may prefer a kernel of low rank even if the classes do not follow it.
 """
 
 from collections.abc import Callable

@@ -90,7 +90,7 @@ def missing_entries(
     kernels, visible
         As in `MutualKernelCompletion`.
     number : int, default=50
-        Number of pairs of objects a kernel with at least one missing object, or all if there are
+        Number of pairs of objects per kernel with at least one missing object, or all if there are
         fewer.
     random_seed : int, SeedSequence or Generator, optional
         Seed; a Generator advances with each call.

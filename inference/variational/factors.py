@@ -150,7 +150,7 @@ def binary_factor(
     """Compute Q(beta) exactly by enumeration of its 2^S states, in O(2^S S^2).
 
     It is proportional to exp(b'beta - beta'A beta / 2) prod_s p_s^beta_s (1 - p_s)^(1 - beta_s) for
-    the `prior` p. Without `empty`, the selection of no kernel is no state.
+    the `prior` p. Without `empty`, the empty selection is not a state.
     """
     states = _selections(len(prior))
     log_prior = states @ np.log(prior) + (1 - states) @ np.log1p(-prior)

@@ -51,7 +51,7 @@ class Combination(Protocol):
 
     The composite kernel is an entrywise function of a weighted sum: `from_terms` of
     ``sum_s beta_s terms(K)_s``. Both methods depend only on the class of the rule, not on its
-    settings, because saved results do not hold settings.
+    settings, because predictions from a saved result know the class alone.
 
     Examples
     --------

@@ -96,7 +96,7 @@ def precomputed() -> Kernels:
 def covariance(function: Any) -> Kernels:
     """Any covariance function of ``pm.gp.cov`` with fixed hyperparameters.
 
-    Random variables among them raise a ValueError; what is no covariance function, a TypeError.
+    Random variables among them raise a ValueError; what is not a covariance function, a TypeError.
 
     Examples
     --------

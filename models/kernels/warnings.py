@@ -16,7 +16,7 @@ ALIKE, NEIGHBOURS = 0.01, 3
 # Ratio of standard deviations above which the features of the smaller scale hardly matter.
 LARGEST_RATIO = 100.0
 # Fraction of features of the smaller scale that triggers the warning: images have some pixels that
-# are nearly constant, which is no mistake.
+# are nearly constant, which is not a mistake.
 LEAST_PART = 0.25
 # Kernels hardly matter whose largest entry is below this fraction of another kernel's, or whose
 # scores have a prior scale below this number: on 40 and 150 objects of two classes, probabilities

@@ -98,7 +98,7 @@ class Calibration:
         message = (
             f"{replicates} replicates, {least.elements} elements, the least uniform in "
             f"{least.quantity}{self._told(least)}; a bias of {bias:.2g} sd would be found with a "
-            f"probability of {POWER:.0%}"
+            f"probability of {100 * POWER:.0f} %"
         )
         if unfinished := int(ranks.attrs["not_converged"]):
             message += f"; {unfinished} fits did not converge"

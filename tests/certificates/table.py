@@ -32,7 +32,8 @@ _ALL_STALE = """\
 All certificates shown were made by an earlier version of the code: they say what was proved
 then."""
 _HATCHED = """\
-A hatched cell is **stale**: the code of its declaration, engine or steps has changed since."""
+A hatched cell is **stale**: the code of its declaration, engine or steps has changed since. Here
+and on the cards it says so."""
 _METHOD = f"""\
 `make test-certificates` makes anew the cells that are missing, that are stale because the code of
 their declaration, engine or steps has changed since, or that were made by other libraries, settings
@@ -41,7 +42,9 @@ or checks. It writes one JSON file for each in `docs/certificates/`, and fails a
 ## What is checked
 
 - *declaration*: two evaluations of the log density are equal, and its gradient is that of central
-  differences.
+  differences. (That steps keep the joint distribution of the declaration has no cell here:
+  the [joint tests](howto/extending.md#prove-it) are in `tests/custom_steps/`, and end the gate when
+  they fail.)
 - *Exact, Gibbs, NUTS, SMC*: ranks of true parameters among posterior draws are uniform
   (`kz.calibrate`), and means and spreads are those of the best other sampler.
 - *VB*: the bound equals the mean of log p - log q over draws, and never falls; where the evidence
@@ -68,10 +71,8 @@ def page(certificates: "Mapping[str, Certificate]", cells: Sequence[Cell]) -> st
         All cells that should have one.
     """
     colours = {cell.slug: _colour(certificates.get(cell.slug)) for cell in cells}
-    stale = {cell.slug for cell in cells if _is_stale(cell, certificates.get(cell.slug))}
-    run = {slug for slug, colour in colours.items() if colour != _MISSING}
-    all_stale = bool(run) and run <= stale
-    hatched = set() if all_stale else stale
+    stale, hatched = _stale(certificates, cells)
+    all_stale = bool(stale) and not hatched
     counts = Counter(colours.values())
     told = [f"{counts[c]} {c}" for c in (*COLOURS[:-1], _MISSING) if counts[c]]
     told += [f"{len(hatched)} of them stale"] if hatched else []
@@ -83,7 +84,7 @@ def page(certificates: "Mapping[str, Certificate]", cells: Sequence[Cell]) -> st
         f"**{len(cells)} cells: {', '.join(told)}.** {seconds / 60:.0f} minutes of one core.",
         _LEGEND,
         _HATCHED if hatched else "",
-        f"## All variants and engines\n\n{_matrix(cells, colours, hatched)}",
+        f"## All variants and engines\n\n{_matrix(cells, colours, stale, hatched)}",
         f"Source: the files in `docs/certificates`; versions: {'; '.join(made)}." if made else "",
         _METHOD,
     ]
@@ -100,11 +101,27 @@ def _is_stale(cell: Cell, certificate: "Certificate | None") -> bool:
     return certificate is not None and certificate.code != fingerprint_of_code(cell)
 
 
+def _stale(
+    certificates: "Mapping[str, Certificate]", cells: Sequence[Cell]
+) -> tuple[set[str], set[str]]:
+    """Cells that are stale, and those that are hatched: the same, but none where all are stale."""
+    run = {c.slug for c in cells if _colour(certificates.get(c.slug)) != _MISSING}
+    stale = {c.slug for c in cells if _is_stale(c, certificates.get(c.slug))}
+    return stale, set() if run <= stale else stale
+
+
+def _kind(slug: str, colour: str, hatched: set[str]) -> str:
+    """Class of a cell of HTML, for its colour."""
+    return colour.replace(" ", "-") + " stale" * (slug in hatched)
+
+
 def _versions(certificate: "Certificate") -> str:
     return ", ".join(f"{name} {number}" for name, number in certificate.versions.items())
 
 
-def _matrix(cells: Sequence[Cell], colours: Mapping[str, str], hatched: set[str]) -> str:
+def _matrix(
+    cells: Sequence[Cell], colours: Mapping[str, str], stale: set[str], hatched: set[str]
+) -> str:
     """Variants by engines, in HTML: cells are links, with a class for the colour."""
     engines = list(dict.fromkeys(cell.engine for cell in cells))
     of = {(cell.variant.slug, cell.engine): cell.slug for cell in cells}
@@ -116,8 +133,9 @@ def _matrix(cells: Sequence[Cell], colours: Mapping[str, str], hatched: set[str]
         )
         for engine in engines:
             slug = of.get((variant.slug, engine), "")
-            kind = colours.get(slug, "none").replace(" ", "-") + " stale" * (slug in hatched)
-            link = f'<a href="cards/{variant.slug}.html#{slug}">{colours.get(slug)}</a>'
+            kind = _kind(slug, colours.get(slug, "none"), hatched)
+            told = f"{colours.get(slug)}{', stale' * (slug in stale)}"
+            link = f'<a href="cards/{variant.slug}.html#{slug}">{told}</a>'
             row += f'<td class="{kind}">{link if slug else ""}</td>'
         rows.append(f"<tr>{row}</tr>")
     body = "\n".join(rows)
@@ -130,13 +148,15 @@ def _matrix(cells: Sequence[Cell], colours: Mapping[str, str], hatched: set[str]
 def evidence(
     variant: Variant, certificates: "Mapping[str, Certificate]", cells: Sequence[Cell]
 ) -> str:
-    """Every finding on a variant, for its card, in Markdown."""
-    rows = []
+    """Every finding on a variant, for its card, in Markdown, with the colours of the page."""
+    rows, (stale, hatched) = [], _stale(certificates, cells)
     for cell in cells:
         if cell.variant is not variant:
             continue
         certificate = certificates.get(cell.slug)
-        colour = _colour(certificate) + ", stale" * _is_stale(cell, certificate)
+        told = _colour(certificate)
+        kind = _kind(cell.slug, told, hatched)
+        colour = f'<span class="certificate {kind}">{told}{", stale" * (cell.slug in stale)}</span>'
         name = f'<a id="{cell.slug}"></a>{cell.engine}'
         checks = certificate.checks if certificate else ()
         rows += [

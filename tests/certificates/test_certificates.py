@@ -316,6 +316,27 @@ def test_every_coloured_cell_leads_to_its_evidence():
     assert all(f'<a id="{anchor}"></a>' in cards[card] for card, anchor in links)
 
 
+@pytest.mark.parametrize("renewed", [False, True])
+def test_a_card_gives_a_cell_the_words_and_the_colour_of_the_page(renewed):
+    """Also where some cells are stale and others are not."""
+    cells = all_cells()
+    found = running.read(Path(__file__).resolve().parents[2] / "docs" / "certificates")
+    if renewed:
+        found = {slug: replace(each, code="old") for slug, each in found.items()}
+        present = code.fingerprint_of_code(next(c for c in cells if c.slug == "probit-vb"))
+        found["probit-vb"] = replace(found["probit-vb"], code=present)
+    text = page(found, cells)
+    on_page = re.findall(r'<td class="([^"]+)"><a href="cards/.+?\.html#(.+?)">(.+?)</a>', text)
+    assert len(on_page) == len(cells)
+    for cell in cells:
+        row = rf'<a id="{cell.slug}"></a>[^|]+\| <span class="certificate (.+?)">(.+?)</span>'
+        ((kind, told),) = re.findall(row, evidence(cell.variant, found, cells))
+        assert (kind, cell.slug, told) in on_page
+    if renewed:
+        made = [(slug, told) for _, slug, told in on_page if slug in found]
+        assert [slug for slug, told in made if "stale" not in told] == ["probit-vb"]
+
+
 def test_changed_code_makes_a_certificate_stale(wishart_em, tmp_path, monkeypatch):
     one = certify(wishart_em, tmp_path)
     assert ' stale"' not in page({"wishart-em": one}, all_cells())

@@ -151,6 +151,26 @@ def test_a_pickled_model_has_the_options_and_objects_that_it_had():
         np.testing.assert_array_equal(again["K"].get_value(), known["K"].get_value())
 
 
+def test_variants_tell_priors_and_options_apart():
+    example, rule = kz.MultinomialProbit.example(), kz.combinations.Mean(mu=1, lam=5)
+    assert example.variant == example.redeclared(tau=1, upsilon=1.0).variant == "Mean"
+    changes = [{"tau": 3}, {"upsilon": 3.0}, {"combination": rule}]
+    changes += [{"upsilon": kz.LearnedScale()}, {"upsilon": kz.LearnedScale(sigma=1.0)}]
+    assert [example.redeclared(**each).variant for each in changes] == [
+        "Mean, tau=3",
+        "Mean, upsilon=3.0",
+        "Mean, lam=5",
+        "Mean, upsilon=LearnedScale(median=10.0, sigma=3.5)",
+        "Mean, upsilon=LearnedScale(median=10.0, sigma=1.0)",
+    ]
+    regression = kz.CompositeKernelRegression.example(bias=False, collapsed=True)
+    assert regression.variant == "DirichletWeights, bias=False, collapsed=True"
+    mutual = kz.MutualKernelCompletion.example()
+    assert mutual.redeclared(collapsed=True).variant == f"{mutual.variant}, collapsed=True"
+    result = kz.fit(example.redeclared(tau=3), "vb", draws=2, progressbar=False)
+    assert result.attrs["variant"] == "Mean, tau=3"
+
+
 def test_an_amended_model_keeps_its_amendments():
     model = kz.WishartCompletion.example()
     with model:

@@ -139,7 +139,7 @@ def test_engines_and_refusals():
     reasons = kz.engines(learned).frame["reason"]
     assert "cannot learn varsigma" in reasons["VB"]
     assert reasons["Gibbs"] == reasons["NUTS"] == ""
-    assert learned.variant.endswith("learned scale")
+    assert learned.variant.endswith("=LearnedScale(median=10.0, sigma=3.5)")
     result = kz.fit(learned, "gibbs", draws=4, tune=4, chains=1, random_seed=1, progressbar=False)
     assert {*identified(result)} == {"beta", "gamma", "varsigma", "y"}
     with pytest.raises(ValueError, match="cannot learn varsigma"):

@@ -188,7 +188,7 @@ def test_six_objects_have_the_posterior_of_quadrature(scheme):
 def test_the_declaration_has_it_as_a_variable():
     model, *_ = six_objects(upsilon=kz.LearnedScale())
     assert [rv.name for rv in model.free_RVs] == ["upsilon", "zeta", "W"]
-    assert model.variant.endswith("learned scale")
+    assert model.variant.endswith("=LearnedScale(median=10.0, sigma=3.5)")
     prior = pm.draw(model["upsilon"], 4_000, random_seed=1)
     assert_ks(np.log(prior), stats.norm(np.log(10), 3.5).cdf)
     low, high = stats.norm(np.log(10), 3.5).ppf([0.025, 0.975])

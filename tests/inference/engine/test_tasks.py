@@ -61,7 +61,7 @@ def test_finished_tasks_are_not_run_again(tmp_path):
 
 def test_another_file_is_refused(tmp_path):
     (tmp_path / "3.json").write_text("[1,")
-    with pytest.raises(ValueError, match=r"3.json is no record of a finished task"):
+    with pytest.raises(ValueError, match=r"3.json is not a record of a finished task"):
         run(counted, [3], store=tmp_path)
     assert not CALLS
 
