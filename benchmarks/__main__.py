@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from . import cold, columns, engines, gpu, held_out, mixing
+from . import cold, columns, engines, gpu, held_out, mixing, peers
 from .record import document
 
 #: By name; each yields Markdown: tables, and lines between them.
@@ -20,6 +20,7 @@ BENCHMARKS: dict[str, Callable[[], Iterator[str]]] = {
     "heldout-targets": held_out.regressors,
     "letters": columns.letters,
     "mixing": mixing.run,
+    "peers": peers.run,
 }
 
 
