@@ -1,4 +1,4 @@
-# BEMKL or vbmp on the arrays that `peer_fits` wrote to FOLDER; probabilities (object, class) to P.
+# BEMKL or vbmp on the arrays that `peers.py` wrote to FOLDER; probabilities (object, class) to P.
 # Rscript peers.R NAME SOURCE FOLDER OBJECTS FEATURES NEW WIDTH
 
 a <- commandArgs(TRUE)

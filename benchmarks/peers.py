@@ -12,8 +12,9 @@ Others are set as their documentation shows: SVGP with 500 inducing points, mini
 1,000 steps of Adam at a rate of 0.01; vbmp with the median width; himalaya with 10 weights of
 kernels, and labels -1 and 1. SVC, Gaussian process and boosting are those of `heldout`.
 
-KERNELZOO_PEERS names a Python with GPyTorch, MKLpy and himalaya; KERNELZOO_BEMKL and KERNELZOO_VBMP
-name folders with their source for Rscript.
+KERNELZOO_PEERS names a Python with GPyTorch, MKLpy and himalaya, which runs this module too: a
+function imports what it needs. KERNELZOO_BEMKL and KERNELZOO_VBMP name folders with their source,
+for Rscript.
 """
 
 import json
@@ -22,39 +23,167 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 from scipy.spatial.distance import cdist
 from sklearn.preprocessing import StandardScaler
 
-from kernelzoo.datasets import load
-
-from .columns import Data, objects
-from .peer_fits import DENSE, PEERS, obstacle
-from .record import markdown_table
-
-SPLITS, WITHIN, WIDTHS = 3, 0.01, (0.25, 1.0, 4.0)
+SPLITS, WITHIN = 3, 0.01
+#: Most objects of a dense kernel, and steps of SVGP.
+DENSE, STEPS, EVERY = 2000, 1000, 50
+#: Yields functions that predict probabilities (object, class) or labels.
+Fit = Iterator[Callable[[], Any]]
 
 
-def ionosphere() -> list[Data]:
+def _ours(data: Any, **settings: Any) -> Fit:
+    from kernelzoo.estimators import KernelProbitClassifier
+    from kernelzoo.models.kernels import gaussian
+
+    X, X_new = data.X, data.X_new
+    if "kernels" in settings:
+        X, X_new = np.moveaxis(data.K, 0, -1), np.moveaxis(data.K_new, 0, -1)
+    elif not data.K.size:
+        settings["kernels"] = gaussian("median").landmarks(300)
+    fitted = KernelProbitClassifier(random_state=1, **settings).fit(X, data.y)
+    yield lambda: fitted.predict_proba(X_new)
+
+
+def _sklearn(data: Any, name: str) -> Fit:
+    from benchmarks.held_out import CLASSIFIERS
+
+    fitted = CLASSIFIERS[name]().fit(data.X, data.y)
+    yield lambda: fitted.predict_proba(data.X_new)
+
+
+def _svgp(data: Any) -> Fit:
+    import gpytorch as gp
+    import torch
+
+    torch.manual_seed(1)
+    X, X_new, y = (torch.as_tensor(a, dtype=torch.float32) for a in (data.X, data.X_new, data.y))
+    kernel = gp.kernels.ScaleKernel(gp.kernels.RBFKernel())
+
+    class Model(gp.models.ApproximateGP):
+        def __init__(self, points: Any) -> None:
+            q = gp.variational.CholeskyVariationalDistribution(len(points))
+            super().__init__(gp.variational.VariationalStrategy(self, points, q))
+            self.mean, self.kernel = gp.means.ConstantMean(), kernel
+
+        def forward(self, x: Any) -> Any:
+            return gp.distributions.MultivariateNormal(self.mean(x), self.kernel(x))
+
+    model, likelihood = Model(X[:500].clone()), gp.likelihoods.BernoulliLikelihood()
+    bound = gp.mlls.VariationalELBO(likelihood, model, len(X))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    for step in range(1, STEPS + 1):
+        rows = torch.randperm(len(X))[:1024]
+        optimizer.zero_grad()
+        (-bound(model.train()(X[rows]), y[rows])).backward()
+        optimizer.step()
+        if step % EVERY == 0:
+            with torch.no_grad():
+                yield lambda: abs(likelihood(model.eval()(X_new)).probs.numpy()[:, None] - (1, 0))
+
+
+def _himalaya(data: Any) -> Fit:
+    from himalaya.kernel_ridge import MultipleKernelRidgeCV
+
+    options = {"n_iter": 10, "alphas": np.logspace(-5, 5, 11), "progress_bar": False}
+    ridge = MultipleKernelRidgeCV("precomputed", solver_params=options, random_state=1)
+    ridge.fit(data.K, 2.0 * data.y - 1)
+    yield lambda: (np.ravel(ridge.predict(data.K_new)) > 0).astype(int)
+
+
+def _easymkl(data: Any) -> Fit:
+    import torch
+    from MKLpy.algorithms import EasyMKL
+
+    fitted = EasyMKL().fit([*map(torch.as_tensor, data.K)], torch.as_tensor(data.y))
+    yield lambda: fitted.predict([*map(torch.as_tensor, data.K_new)])
+
+
+def _in_r(data: Any, name: str) -> Fit:
+    m, script = len(data.X_new), Path(__file__).with_name("peers.R")
+    arrays = {"y": data.y, "K": data.K, "K_new": data.K_new, "X": data.X.T, "X_new": data.X_new.T}
+    with tempfile.TemporaryDirectory() as folder:
+        for key, array in arrays.items():
+            np.ascontiguousarray(array, dtype=float).tofile(Path(folder, key))
+        given = (name, os.environ[PEERS[name][1]], folder, *data.X.shape, m, 1 / data.gamma)
+        subprocess.run(["Rscript", *map(str, (script, *given))], check=True)
+        p = np.fromfile(Path(folder, "P")).reshape(-1, m).T
+    yield lambda: p
+
+
+_by_gibbs = {"engine": "gibbs", "draws": 500, "tune": 500, "chains": 2, "cores": 1}
+_three: Callable[..., Fit] = partial(_ours, kernels="precomputed")
+#: The fit, the variable of the environment that it needs, the most objects, numbers of classes.
+PEERS: dict[str, tuple[Callable[[Any], Fit], str, float, range]] = {
+    "kernelzoo": (_ours, "", np.inf, range(2, 9)),
+    "kernelzoo, three kernels": (_three, "", DENSE, range(2, 9)),
+    "kernelzoo, three kernels, Gibbs": (partial(_three, **_by_gibbs), "", 250, range(2, 9)),
+    "GPyTorch SVGP": (_svgp, "KERNELZOO_PEERS", np.inf, range(2, 3)),
+    "BEMKL": (partial(_in_r, name="BEMKL"), "KERNELZOO_BEMKL", DENSE, range(2, 3)),
+    "vbmp": (partial(_in_r, name="vbmp"), "KERNELZOO_VBMP", DENSE, range(3, 9)),
+    "MKLpy EasyMKL": (_easymkl, "KERNELZOO_PEERS", DENSE, range(2, 9)),
+    "himalaya": (_himalaya, "KERNELZOO_PEERS", DENSE, range(2, 3)),
+    "SVC": (partial(_sklearn, name="SVC"), "", np.inf, range(2, 9)),
+    "Gaussian process": (partial(_sklearn, name="Gaussian process"), "", DENSE, range(2, 9)),
+    "boosting": (partial(_sklearn, name="boosting"), "", np.inf, range(2, 9)),
+}
+
+
+def obstacle(name: str, n: int, classes: int) -> str | None:
+    """Say why a peer is not run on `n` objects; None if it is."""
+    _, needs, most, those = PEERS[name]
+    if classes not in those:
+        return f"not run: for {'two' if 2 in those else 'more than two'} classes"
+    if n > most:
+        return f"not run: {8e-9 * n**2:.1f} GB per kernel" if most == DENSE else "not run"
+    return f"not run: set {needs}" if needs and needs not in os.environ else None
+
+
+def measured(name: str, data: Any) -> Iterator[tuple[float, float, float]]:
+    """Yield CPU seconds, log loss and accuracy after each prediction of a fit."""
+    fit, few, training = PEERS[name][0], len(data.y) // 8, 0.0
+    parts = {"X": data.X[:few], "y": data.y[:few]}
+    parts |= {"K": data.K[:, :few, :few], "K_new": data.K_new[..., :few]}
+    next(fit(SimpleNamespace(**vars(data) | parts)))()
+    # Of this process and of those that it waited for.
+    start = sum(os.times()[:4])
+    for predict in fit(data):
+        fitted = sum(os.times()[:4])
+        found = np.asarray(predict())
+        seconds = training + sum(os.times()[:4]) - start
+        codes, own = found, np.nan
+        if found.ndim == 2:
+            codes, own = found.argmax(axis=1), found[np.arange(len(found)), data.y_new]
+        loss = -np.log(np.maximum(own, 1e-12)).mean()
+        yield seconds, float(loss), float(np.mean(codes == data.y_new))
+        training += fitted - start
+        start = sum(os.times()[:4])
+
+
+def ionosphere() -> list[Any]:
     """Split 351 radar echoes several times."""
-    splits = [load("ionosphere").split(test_size=0.3, seed=seed) for seed in range(SPLITS)]
-    return [
-        (np.asarray(each.X_train), np.asarray(each.X_test), each.y_train, each.y_test)
-        for each in splits
-    ]
+    from kernelzoo.datasets import load
+
+    splits = (load("ionosphere").split(test_size=0.3, seed=seed) for seed in range(SPLITS))
+    return [(each.X_train, each.X_test, each.y_train, each.y_test) for each in splits]
 
 
-def simulated(n: int, classes: int) -> list[Data]:
+def simulated(n: int, classes: int) -> list[Any]:
     """Simulate ten clusters, and join every second or third to a class."""
+    from .columns import objects
+
     X, clusters = objects(n)
-    labels = clusters % classes
-    return [(X[:n], X[n:], labels[:n], labels[n:])]
+    return [(X[:n], X[n:], clusters[:n] % classes, clusters[n:] % classes)]
 
 
-SETS: dict[str, Callable[[], list[Data]]] = {
+SETS: dict[str, Callable[[], list[Any]]] = {
     f"ionosphere, 245 ({SPLITS} splits)": ionosphere,
     "simulated, 500, three classes": lambda: simulated(500, 3),
     "simulated, 2,000": lambda: simulated(2000, 2),
@@ -62,17 +191,15 @@ SETS: dict[str, Callable[[], list[Data]]] = {
 }
 
 
-def prepared(data: Data) -> dict[str, Any]:
+def prepared(data: Any) -> dict[str, Any]:
     """Standardise features, number the classes, and compute the kernels where they are dense."""
     X, X_new = map(StandardScaler().fit(data[0]).transform, data[:2])
     y, y_new = (np.unique(labels, return_inverse=True)[1] for labels in data[2:])
     gamma = 1 / np.median(cdist(X[:1000], X[:1000], "sqeuclidean"))
     K = K_new = np.empty((3, 0, 0))
     if len(X) <= DENSE:
-        K, K_new = (
-            np.exp([-width * gamma * cdist(rows, X, "sqeuclidean") for width in WIDTHS])
-            for rows in (X, X_new)
-        )
+        scales = -gamma * np.array([0.25, 1, 4])[:, None, None]
+        K, K_new = (np.exp(scales * cdist(rows, X, "sqeuclidean")) for rows in (X, X_new))
     return {"X": X, "X_new": X_new, "y": y, "y_new": y_new, "gamma": gamma, "K": K, "K_new": K_new}
 
 
@@ -86,7 +213,7 @@ def fitted(name: str, data: dict[str, Any]) -> Any:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "data.npz")
         np.savez(path, **data)
-        command = [python, "-W", "ignore", "-m", "benchmarks.peer_fits", name, str(path)]
+        command = [python, "-W", "ignore", "-m", "benchmarks.peers", name, str(path)]
         done = subprocess.run(command, env=os.environ | threads, capture_output=True, text=True)
     if done.returncode:
         return "failed: " + done.stderr.strip().splitlines()[-1]
@@ -95,6 +222,8 @@ def fitted(name: str, data: dict[str, Any]) -> Any:
 
 def run() -> Iterator[str]:
     """Table of every peer on every data set."""
+    from .record import markdown_table
+
     rows, load_before = [], os.getloadavg()[0]
     for title, read in SETS.items():
         splits, ours = [*map(prepared, read())], np.nan
@@ -114,3 +243,7 @@ def run() -> Iterator[str]:
     yield markdown_table(header, rows)
     loads = f"{load_before:.1f} at the start and {os.getloadavg()[0]:.1f} at the end"
     yield f"The load of the machine was {loads}."
+
+
+if __name__ == "__main__":
+    print(json.dumps([*measured(sys.argv[1], SimpleNamespace(**np.load(sys.argv[2])))]))

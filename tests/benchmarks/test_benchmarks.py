@@ -13,7 +13,7 @@ from scipy.stats import norm
 from sklearn.datasets import make_friedman1
 
 import kernelzoo as kz
-from benchmarks import cold, columns, engines, gpu, held_out, mixing, peer_fits, peers
+from benchmarks import cold, columns, engines, gpu, held_out, mixing, peers
 from benchmarks.__main__ import BENCHMARKS
 
 
@@ -157,8 +157,8 @@ def two_classes():
 
 def fitted_here(name, data):
     """As `peers.fitted`, in this process."""
-    told = peer_fits.obstacle(name, len(data["y"]), data["y"].max() + 1)
-    return told or [*peer_fits.measured(name, SimpleNamespace(**data))]
+    told = peers.obstacle(name, len(data["y"]), data["y"].max() + 1)
+    return told or [*peers.measured(name, SimpleNamespace(**data))]
 
 
 @pytest.fixture
@@ -182,11 +182,10 @@ def few_peers(monkeypatch):
     for variable in ("KERNELZOO_PEERS", "KERNELZOO_BEMKL", "KERNELZOO_VBMP"):
         monkeypatch.delenv(variable, raising=False)
     fake = {"ascent": ascent, "labels": labels, "bad": bad}
-    fits = peer_fits.PEERS | {name: (fit, "", np.inf, range(2, 3)) for name, fit in fake.items()}
+    fits = peers.PEERS | {name: (fit, "", np.inf, range(2, 3)) for name, fit in fake.items()}
     for name in ("kernelzoo", "kernelzoo, three kernels", "kernelzoo, three kernels, Gibbs"):
-        fits[name] = (partial(peer_fits._sklearn, name="SVC"), *fits[name][1:])
-    for module in (peers, peer_fits):
-        monkeypatch.setattr(module, "PEERS", fits)
+        fits[name] = (partial(peers._sklearn, name="SVC"), *fits[name][1:])
+    monkeypatch.setattr(peers, "PEERS", fits)
     monkeypatch.setattr(peers, "fitted", fitted_here)
     monkeypatch.setattr(peers, "SETS", {"small": two_classes})
 
@@ -224,7 +223,7 @@ def test_peers(few_peers):
 )
 def test_why_a_peer_is_not_run(name, n, classes, told, monkeypatch):
     monkeypatch.delenv("KERNELZOO_VBMP", raising=False)
-    assert peer_fits.obstacle(name, n, classes) == told
+    assert peers.obstacle(name, n, classes) == told
 
 
 def test_kernels_of_peers_are_of_the_standardised_features():
@@ -240,7 +239,7 @@ def test_kernels_of_peers_are_of_the_standardised_features():
 
 def test_kernels_of_ours_are_those_of_the_peers():
     data = SimpleNamespace(**peers.prepared(two_classes()[0]))
-    _, loss, right = [*peer_fits.measured("kernelzoo, three kernels", data)][-1]
+    _, loss, right = [*peers.measured("kernelzoo, three kernels", data)][-1]
     assert loss < 0.5
     assert right > 0.8
 
@@ -274,10 +273,10 @@ def test_arrays_that_r_reads(tmp_path, monkeypatch):
         }
         """
     )
-    found = next(peer_fits._in_r(data, "vbmp"))()
+    found = next(peers._in_r(data, "vbmp"))()
     np.testing.assert_allclose(found[:, 0], data.X_new[:, 1])
     np.testing.assert_allclose(found[:, 1:], [[2, data.X[6, 0]]] * len(found))
-    found = next(peer_fits._in_r(data, "BEMKL"))()
+    found = next(peers._in_r(data, "BEMKL"))()
     expected = data.K_new[1, :, 2] + 10 * data.K[2, 3, 4] + 100 * (2 * data.y[5] - 1)
     np.testing.assert_allclose(found, np.stack([1 - expected, expected], axis=1))
 
