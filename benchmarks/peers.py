@@ -184,10 +184,10 @@ def simulated(n: int, classes: int) -> list[Any]:
 
 
 SETS: dict[str, Callable[[], list[Any]]] = {
-    f"ionosphere, 245 ({SPLITS} splits)": ionosphere,
-    "simulated, 500, three classes": lambda: simulated(500, 3),
-    "simulated, 2,000": lambda: simulated(2000, 2),
-    "simulated, 20,000": lambda: simulated(20_000, 2),
+    f"Ionosphere, 245 objects, mean of {SPLITS} splits": ionosphere,
+    "500 simulated objects, three classes": lambda: simulated(500, 3),
+    "2,000 simulated objects, two classes": lambda: simulated(2000, 2),
+    "20,000 simulated objects, two classes": lambda: simulated(20_000, 2),
 }
 
 
@@ -221,16 +221,17 @@ def fitted(name: str, data: dict[str, Any]) -> Any:
 
 
 def run() -> Iterator[str]:
-    """Table of every peer on every data set."""
+    """Table of every peer on each data set."""
     from .record import markdown_table
 
-    rows, load_before = [], os.getloadavg()[0]
+    header = ("classifier", "log loss", "accuracy", "CPU s", "CPU s to our log loss")
     for title, read in SETS.items():
-        splits, ours = [*map(prepared, read())], np.nan
+        yield f"**{title}**, load of the machine {os.getloadavg()[0]:.1f}"
+        splits, ours, rows = [*map(prepared, read())], np.nan, []
         for name in PEERS:
             runs = [fitted(name, data) for data in splits]
             if told := [each for each in runs if isinstance(each, str)]:
-                rows.append((title, name, "", "", "", told[0]))
+                rows.append((name, "", "", "", told[0]))
                 continue
             seconds, losses, right = np.mean(runs, axis=0).T
             ours = losses[-1] if name == "kernelzoo" else ours
@@ -238,11 +239,8 @@ def run() -> Iterator[str]:
             loss, after = f"{losses[-1]:.3f}", [*reached, "not reached"][0]
             if np.isnan(losses[-1]):
                 loss = after = ""
-            rows.append((title, name, loss, f"{right[-1]:.3f}", f"{seconds[-1]:.2f}", after))
-    header = ("data", "classifier", "log loss", "accuracy", "CPU s", "CPU s to our log loss")
-    yield markdown_table(header, rows)
-    loads = f"{load_before:.1f} at the start and {os.getloadavg()[0]:.1f} at the end"
-    yield f"The load of the machine was {loads}."
+            rows.append((name, loss, f"{right[-1]:.3f}", f"{seconds[-1]:.2f}", after))
+        yield markdown_table(header, rows)
 
 
 if __name__ == "__main__":
