@@ -3,14 +3,14 @@
 Each fit has a process of its own with one BLAS thread, which first fits an eighth of the objects:
 imports and compilation are not counted. CPU seconds are those of the fit and of predicting all new
 objects, R's start included. The last column has those after which the log loss is at most 0.01
-above that of "kernelzoo"; only SVGP is asked before its end, every 50 steps.
+above that of "kernelzoo"; only SVGP is asked before its end, every 25 steps.
 
 Features are standardised. BEMKL, EasyMKL, himalaya and "three kernels" have Gaussian kernels, gamma
 a quarter, one and four times the inverse of the median squared distance; the others have the
 features. "kernelzoo" is `KernelProbitClassifier` by default, on 300 landmarks for 20,000 objects.
 Others are set as their documentation shows: SVGP with 500 inducing points, minibatches of 1,024 and
-1,000 steps of Adam at a rate of 0.01; vbmp with the median width; himalaya with 10 weights of
-kernels, and labels -1 and 1. SVC, Gaussian process and boosting are those of `heldout`.
+500 steps of Adam at a rate of 0.01; vbmp with the median width; himalaya with 5 weights of kernels,
+and labels -1 and 1. SVC, Gaussian process and boosting are those of `heldout`.
 
 KERNELZOO_PEERS names a Python with GPyTorch, MKLpy and himalaya, which runs this module too: a
 function imports what it needs. KERNELZOO_BEMKL and KERNELZOO_VBMP name folders with their source,
@@ -34,7 +34,7 @@ from sklearn.preprocessing import StandardScaler
 
 SPLITS, WITHIN = 3, 0.01
 #: Most objects of a dense kernel, and steps of SVGP.
-DENSE, STEPS, EVERY = 2000, 1000, 50
+DENSE, STEPS, EVERY = 2000, 500, 25
 #: Yields functions that predict probabilities (object, class) or labels.
 Fit = Iterator[Callable[[], Any]]
 
@@ -92,7 +92,7 @@ def _svgp(data: Any) -> Fit:
 def _himalaya(data: Any) -> Fit:
     from himalaya.kernel_ridge import MultipleKernelRidgeCV
 
-    options = {"n_iter": 10, "alphas": np.logspace(-5, 5, 11), "progress_bar": False}
+    options = {"n_iter": 5, "alphas": np.logspace(-5, 5, 11), "progress_bar": False}
     ridge = MultipleKernelRidgeCV("precomputed", solver_params=options, random_state=1)
     ridge.fit(data.K, 2.0 * data.y - 1)
     yield lambda: (np.ravel(ridge.predict(data.K_new)) > 0).astype(int)
@@ -146,14 +146,16 @@ def obstacle(name: str, n: int, classes: int) -> str | None:
     return f"not run: set {needs}" if needs and needs not in os.environ else None
 
 
-def measured(name: str, data: Any) -> Iterator[tuple[float, float, float]]:
+def some(data: Any, n: int) -> SimpleNamespace:
+    """Take the first training objects."""
+    parts = {"X": data.X[:n], "y": data.y[:n], "K": data.K[:, :n, :n], "K_new": data.K_new[..., :n]}
+    return SimpleNamespace(**vars(data) | parts)
+
+
+def measured(fit: Callable[[Any], Fit], data: Any) -> Iterator[tuple[float, float, float]]:
     """Yield CPU seconds, log loss and accuracy after each prediction of a fit."""
-    fit, few, training = PEERS[name][0], len(data.y) // 8, 0.0
-    parts = {"X": data.X[:few], "y": data.y[:few]}
-    parts |= {"K": data.K[:, :few, :few], "K_new": data.K_new[..., :few]}
-    next(fit(SimpleNamespace(**vars(data) | parts)))()
     # Of this process and of those that it waited for.
-    start = sum(os.times()[:4])
+    start, training = sum(os.times()[:4]), 0.0
     for predict in fit(data):
         fitted = sum(os.times()[:4])
         found = np.asarray(predict())
@@ -185,7 +187,7 @@ def simulated(n: int, classes: int) -> list[Any]:
 
 SETS: dict[str, Callable[[], list[Any]]] = {
     f"Ionosphere, 245 objects, mean of {SPLITS} splits": ionosphere,
-    "500 simulated objects, three classes": lambda: simulated(500, 3),
+    "400 simulated objects, three classes": lambda: simulated(400, 3),
     "2,000 simulated objects, two classes": lambda: simulated(2000, 2),
     "20,000 simulated objects, two classes": lambda: simulated(20_000, 2),
 }
@@ -203,17 +205,17 @@ def prepared(data: Any) -> dict[str, Any]:
     return {"X": X, "X_new": X_new, "y": y, "y_new": y_new, "gamma": gamma, "K": K, "K_new": K_new}
 
 
-def fitted(name: str, data: dict[str, Any]) -> Any:
-    """Seconds, loss and accuracy after each prediction, or a line that says why there are none."""
-    if told := obstacle(name, len(data["y"]), data["y"].max() + 1):
+def fitted(name: str, splits: list[dict[str, Any]]) -> Any:
+    """Results of `measured` for each split, or a line that says why there are none."""
+    if told := obstacle(name, len(splits[0]["y"]), splits[0]["y"].max() + 1):
         return told
     needs = PEERS[name][1]
     python = os.environ[needs] if needs == "KERNELZOO_PEERS" else sys.executable
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "data.npz")
-        np.savez(path, **data)
-        command = [python, "-W", "ignore", "-m", "benchmarks.peers", name, str(path)]
+        for number, data in enumerate(splits):
+            np.savez(Path(folder, str(number)), **data)
+        command = [python, "-W", "ignore", "-m", "benchmarks.peers", name, folder]
         done = subprocess.run(command, env=os.environ | threads, capture_output=True, text=True)
     if done.returncode:
         return "failed: " + done.stderr.strip().splitlines()[-1]
@@ -229,9 +231,9 @@ def run() -> Iterator[str]:
         yield f"**{title}**, load of the machine {os.getloadavg()[0]:.1f}"
         splits, ours, rows = [*map(prepared, read())], np.nan, []
         for name in PEERS:
-            runs = [fitted(name, data) for data in splits]
-            if told := [each for each in runs if isinstance(each, str)]:
-                rows.append((name, "", "", "", told[0]))
+            runs = fitted(name, splits)
+            if isinstance(runs, str):
+                rows.append((name, "", "", "", runs))
                 continue
             seconds, losses, right = np.mean(runs, axis=0).T
             ours = losses[-1] if name == "kernelzoo" else ours
@@ -243,5 +245,13 @@ def run() -> Iterator[str]:
         yield markdown_table(header, rows)
 
 
+def main(name: str, folder: str) -> None:
+    """Print the results of `measured` for each split in a folder."""
+    splits = [SimpleNamespace(**np.load(path)) for path in sorted(Path(folder).iterdir())]
+    fit = PEERS[name][0]
+    next(fit(some(splits[0], len(splits[0].y) // 8)))()
+    print(json.dumps([[*measured(fit, data)] for data in splits]))
+
+
 if __name__ == "__main__":
-    print(json.dumps([*measured(sys.argv[1], SimpleNamespace(**np.load(sys.argv[2])))]))
+    main(*sys.argv[1:])

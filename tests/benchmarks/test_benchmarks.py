@@ -155,10 +155,11 @@ def two_classes():
     return [(X[:100], X[100:], labels[:100], labels[100:])]
 
 
-def fitted_here(name, data):
+def fitted_here(name, splits):
     """As `peers.fitted`, in this process."""
-    told = peers.obstacle(name, len(data["y"]), data["y"].max() + 1)
-    return told or [*peers.measured(name, SimpleNamespace(**data))]
+    told = peers.obstacle(name, len(splits[0]["y"]), splits[0]["y"].max() + 1)
+    fit = peers.PEERS[name][0]
+    return told or [[*peers.measured(fit, SimpleNamespace(**data))] for data in splits]
 
 
 @pytest.fixture
@@ -239,7 +240,7 @@ def test_kernels_of_peers_are_of_the_standardised_features():
 
 def test_kernels_of_ours_are_those_of_the_peers():
     data = SimpleNamespace(**peers.prepared(two_classes()[0]))
-    _, loss, right = [*peers.measured("kernelzoo, three kernels", data)][-1]
+    _, loss, right = [*peers.measured(peers._three, data)][-1]
     assert loss < 0.5
     assert right > 0.8
 
@@ -247,12 +248,16 @@ def test_kernels_of_ours_are_those_of_the_peers():
 @pytest.mark.slow
 def test_a_peer_in_a_process_of_its_own(monkeypatch):
     data = peers.prepared(two_classes()[0])
-    ((seconds, loss, right),) = peers.fitted("boosting", data)
+    first, second = peers.fitted("boosting", [data, data])
+    ((seconds, loss, right),) = first
+    assert second[0][1:] == [loss, right]
     assert seconds > 0
     assert loss < np.log(2)
     assert right > 0.7
     monkeypatch.setenv("KERNELZOO_PEERS", sys.executable)
-    assert peers.fitted("himalaya", data).startswith("failed: ModuleNotFoundError: No module named")
+    assert peers.fitted("himalaya", [data]).startswith(
+        "failed: ModuleNotFoundError: No module named"
+    )
 
 
 @pytest.mark.skipif(shutil.which("Rscript") is None, reason="Rscript is needed")
