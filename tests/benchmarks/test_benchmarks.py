@@ -238,6 +238,7 @@ def test_kernels_of_peers_are_of_the_standardised_features():
     )
 
 
+@pytest.mark.slow
 def test_kernels_of_ours_are_those_of_the_peers():
     data = SimpleNamespace(**peers.prepared(two_classes()[0]))
     _, loss, right = [*peers.measured(peers._three, data)][-1]
