@@ -70,15 +70,9 @@ def first_and_second(declaration: str, engine: str, options: Mapping[str, object
             # Installers compile packages to bytecode: the time of that is none of the import's.
             "PYTHONDONTWRITEBYTECODE": "",
         }
-        done = subprocess.run(
-            [sys.executable, "-P", "-c", script],
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            check=True,
-        )
-    return [float(seconds) for seconds in json.loads(done.stdout.splitlines()[-1])]
+        command = [sys.executable, "-P", "-c", script]
+        told = subprocess.check_output(command, env=environment, stderr=subprocess.DEVNULL)
+    return [float(seconds) for seconds in json.loads(told.splitlines()[-1])]
 
 
 def cases() -> Iterator[tuple[str, str, str, Mapping[str, object]]]:

@@ -24,7 +24,7 @@ from kernelzoo.models import CompositeKernelRegression
 from kernelzoo.models.combinations import DirichletWeights
 from kernelzoo.models.kernels import Kernels, gaussian, linear, polynomial
 
-from .study import RECIPES, Study, Task, described
+from .study import QUIET, RECIPES, Study, Task, described
 
 RECIPE = RECIPES["girolami2005_coverage"]
 SETTINGS = {
@@ -88,13 +88,12 @@ def coverage(column: str, seed: int, **settings: Any) -> dict[str, float]:
     problem = PROBLEMS[column](np.random.default_rng(seed), settings)
     level = settings["level"] / 100
     reach, scale = norm.isf((1 - level) / 2), problem.targets_new.std()
-    quiet: dict[str, Any] = {"progressbar": False, "log_likelihood": False, "cores": 1}
     values = {}
     for name, options in settings["engines"].items():
         with warnings.catch_warnings():
             # The table shows the errors of VB.
             warnings.simplefilter("ignore", ApproximationWarning)
-            result = fit(problem.model, random_seed=seed, **quiet, **options)
+            result = fit(problem.model, random_seed=seed, **QUIET, **options)
         predictions = predict(problem.model, result, problem.kernels_new)
         error = predictions["mean"].to_numpy() - problem.targets_new
         covered = np.abs(error) <= reach * predictions["target_sd"].to_numpy()

@@ -30,7 +30,7 @@ from kernelzoo.models import MutualKernelCompletion
 from kernelzoo.models.kernels import as_stack, gaussian
 
 from .data import absence
-from .study import RECIPES, Study, Task, described
+from .study import QUIET, RECIPES, Study, Task, described
 
 #: Completion methods with their settings.
 METHODS: dict[str, dict[str, Any]] = RECIPES["kato"]["methods"]
@@ -147,16 +147,8 @@ def _gibbs(given: Problem, seed: int, recipe: Mapping[str, Any]) -> Completed:
     model = MutualKernelCompletion(
         given.kernels, given.visible, lam=recipe["lam"], jitter=recipe["jitter"], entries=entries
     )
-    result = fit(
-        model,
-        "gibbs",
-        cores=1,
-        random_seed=seed,
-        progressbar=False,
-        log_likelihood=False,
-        var_names=[f"entries_{name}" for name in entries],
-        **recipe["fit"],
-    )
+    names = [f"entries_{name}" for name in entries]
+    result = fit(model, "gibbs", random_seed=seed, var_names=names, **QUIET, **recipe["fit"])
     with warnings.catch_warnings():
         # The notes of the studies give the effective draws of the slowest entry.
         warnings.filterwarnings("ignore", message=".* effective draws: standard deviations")

@@ -32,6 +32,8 @@ FOLDER = Path(__file__).parent
 DESCRIPTIONS = tomllib.loads((FOLDER / "studies.toml").read_text(encoding="utf-8"))
 #: Settings of the studies, by module.
 RECIPES = tomllib.loads((FOLDER / "recipes.toml").read_text(encoding="utf-8"))
+#: Options of fits inside a unit.
+QUIET: dict[str, Any] = {"cores": 1, "progressbar": False, "log_likelihood": False}
 #: Level of the intervals of `verdict`, and least number of splits for one.
 LEVEL, FEWEST = 0.95, 5
 #: Margin in points per cent, and for other numbers as a share of the printed one.
@@ -183,12 +185,7 @@ def described(name: str, tasks: Iterable[Task], **fields: Any) -> Study:
 
 
 def run_study(
-    study: Study,
-    out: Path,
-    *,
-    splits: int | None = None,
-    cores: int = 1,
-    progressbar: bool = True,
+    study: Study, out: Path, *, splits: int | None = None, cores: int = 1, progressbar: bool = True
 ) -> "Report":
     """Run the unfinished units of a study, and write its table, ``NAME.csv``, to the folder `out`.
 

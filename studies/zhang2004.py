@@ -26,7 +26,7 @@ from kernelzoo.models import DiagonalWishartCompletion, WishartCompletion
 from kernelzoo.validation import argument_error, check_positive
 
 from .data import absence, objects
-from .study import RECIPES, Study, Task, described, printed
+from .study import QUIET, RECIPES, Study, Task, described, printed
 
 RECIPE = RECIPES["zhang2004"]
 DATA: dict[str, dict[str, Any]] = {
@@ -154,19 +154,8 @@ def tanner_wong(
     model = DiagonalWishartCompletion(
         division.A, division.K11, diagonal_W22_1=variant == "TW2", **prior
     )
-    result = fit(
-        model,
-        Gibbs(),
-        draws=draws,
-        tune=tune,
-        chains=1,
-        cores=1,
-        random_seed=seed,
-        progressbar=False,
-        var_names=["lambda"],
-        moments=["K21"],
-        log_likelihood=False,
-    )
+    chain = QUIET | {"draws": draws, "tune": tune, "chains": 1, "random_seed": seed}
+    result = fit(model, Gibbs(), var_names=["lambda"], moments=["K21"], **chain)
     K21 = result["moments"]["K21_mean"].mean("chain").to_numpy()
     return {f"KNM-{variant}": division.nearest_mean(division.K11, K21)}
 
