@@ -53,7 +53,7 @@ def _ours(data: Any, **settings: Any) -> Fit:
 
 
 def _sklearn(data: Any, name: str) -> Fit:
-    from benchmarks.held_out import CLASSIFIERS
+    from .held_out import CLASSIFIERS
 
     fitted = CLASSIFIERS[name]().fit(data.X, data.y)
     yield lambda: fitted.predict_proba(data.X_new)
