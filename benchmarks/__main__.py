@@ -5,9 +5,10 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
-from . import cold, columns, engines, gpu, held_out, mixing, peers
+from . import cold, engines, gpu, held_out, mixing, peers
 from .record import document
 
 #: By name; each yields Markdown: tables, and lines between them.
@@ -15,10 +16,9 @@ BENCHMARKS: dict[str, Callable[[], Iterator[str]]] = {
     "cold": cold.run,
     "engines": engines.run,
     "gpu": gpu.run,
-    "growing": columns.growing,
     "heldout": held_out.classifiers,
     "heldout-targets": held_out.regressors,
-    "letters": columns.letters,
+    "letters": partial(peers.run, peers.LETTERS),
     "mixing": mixing.run,
     "peers": peers.run,
 }

@@ -2,7 +2,6 @@
 
 import shutil
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import SimpleNamespace
 
@@ -13,7 +12,7 @@ from scipy.stats import norm
 from sklearn.datasets import make_friedman1
 
 import kernelzoo as kz
-from benchmarks import cold, columns, engines, gpu, held_out, mixing, peers
+from benchmarks import cold, engines, gpu, held_out, mixing, peers
 from benchmarks.__main__ import BENCHMARKS
 
 
@@ -31,22 +30,6 @@ def rows(name):
 def assert_numbers(cells):
     assert cells
     assert np.isfinite([float(cell.replace(",", "")) for cell in cells]).all()
-
-
-@pytest.fixture
-def in_this_process(monkeypatch):
-    """Fits that otherwise have processes of their own."""
-    monkeypatch.setattr(columns, "ProcessPoolExecutor", lambda n, mp_context: ThreadPoolExecutor(n))
-
-
-def test_growing_numbers_of_objects(monkeypatch, in_this_process):
-    for name, value in {"OBJECTS": (100,), "NEW": 50, "FEATURES": 10}.items():
-        monkeypatch.setattr(columns, name, value)
-    table = rows("growing")
-    for classifier in ("VB", "SGDClassifier"):
-        cells = table["100", classifier][1:]
-        assert_numbers([cell for cell in cells if cell])
-        assert float(cells[-2]) > 30
 
 
 @pytest.mark.slow
@@ -142,7 +125,7 @@ def test_engines_on_a_small_problem(monkeypatch):
 
 def test_none_is_forgotten():
     assert BENCHMARKS.keys() == {
-        *("cold", "engines", "gpu", "growing", "heldout", "heldout-targets", "letters", "mixing"),
+        *("cold", "engines", "gpu", "heldout", "heldout-targets", "letters", "mixing"),
         "peers",
     }
 
@@ -287,28 +270,10 @@ def test_arrays_that_r_reads(tmp_path, monkeypatch):
     np.testing.assert_allclose(found, np.stack([1 - expected, expected], axis=1))
 
 
-@pytest.mark.slow
-def test_letters_beside_scikit_learn(monkeypatch):
-    X, X_new, y, y_new = columns.letter_data()
+def test_letters():
+    ((X, X_new, y, _),) = peers.letters()
     assert (len(X), len(X_new), len(set(y))) == (16000, 4000, 26)
-    few = np.isin(y, ["A", "B", "C"]).nonzero()[0][:150]
-    few_new = np.isin(y_new, ["A", "B", "C"]).nonzero()[0][:60]
-    data = X[few], X_new[few_new], y[few], y_new[few_new]
-    monkeypatch.setattr(columns, "letter_data", lambda: data)
-    monkeypatch.setattr(columns, "LANDMARKS", (5, 10))
-    classifiers = columns.CLASSIFIERS | {
-        "VB, 300 columns": partial(columns.vb, widths=(0.1,), columns=10),
-        "VB, 1000 columns": partial(columns.vb, widths=(0.1,), columns=20),
-        "VB, two widths, 300 columns": partial(columns.vb, widths=(0.03, 0.1), columns=10),
-        "VB, 300 columns, prior chosen": partial(columns.vb_with_prior_chosen, columns=10),
-        "VB, 1000 columns, prior chosen": partial(columns.vb_with_prior_chosen, columns=20),
-    }
-    monkeypatch.setattr(columns, "CLASSIFIERS", classifiers)
-    table = rows("letters")
-    assert len(table) == 8
-    for (name, _), (seconds, right, loss, note) in table.items():
-        assert float(seconds) >= 0
-        assert float(right) > 80
-        assert (loss == "") == (name == "SVM")
-        assert ("iterations" in note) == name.startswith("VB")
-        assert ("upsilon" in note) == name.endswith("chosen")
+    assert {"16,000 letters, 26 classes": peers.letters} == peers.LETTERS
+    assert BENCHMARKS["letters"].args == (peers.LETTERS,)
+    assert peers.obstacle("kernelzoo", 16000, 26) is None
+    assert peers.obstacle("random forest", 16000, 26) is None

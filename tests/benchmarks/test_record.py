@@ -12,22 +12,22 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 def test_tables_and_lines_are_kept_with_their_source(tmp_path, monkeypatch, capsys):
     table = markdown_table(("engine", "seconds"), [("VB", "1.50"), ("a|b", "2")])
-    monkeypatch.setitem(BENCHMARKS, "growing", lambda: iter(["before", table, "after"]))
-    path = tmp_path / "new" / "bench-growing.md"
-    assert main(["growing", "--out", str(path)]) == 0
+    monkeypatch.setitem(BENCHMARKS, "mixing", lambda: iter(["before", table, "after"]))
+    path = tmp_path / "new" / "bench-cold.md"
+    assert main(["mixing", "--out", str(path)]) == 0
     assert "1.50" in capsys.readouterr().out
     before, kept, source, after, written = path.read_text().strip().split("\n\n")
     assert (before, kept, after) == ("before", table, "after")
     assert table.splitlines()[-1] == "| a\\|b | 2 |"
     assert source == f"Source: `{path}`."
-    for word in (f"`python -m benchmarks growing --out {path}`", "BLAS threads", "pymc "):
+    for word in (f"`python -m benchmarks mixing --out {path}`", "BLAS threads", "pymc "):
         assert word in written
 
 
 def test_an_unwritable_output_loses_no_benchmark(tmp_path, monkeypatch):
-    monkeypatch.setitem(BENCHMARKS, "growing", lambda: iter(["one", "two"]))
+    monkeypatch.setitem(BENCHMARKS, "mixing", lambda: iter(["one", "two"]))
     with suppress(OSError, SystemExit), open("/dev/full", "w") as output, redirect_stdout(output):
-        main(["growing", "--out", str(tmp_path / "toy.md")])
+        main(["mixing", "--out", str(tmp_path / "toy.md")])
     assert (tmp_path / "toy.md").read_text().startswith("one\n\ntwo\n\nThe file was written")
 
 
