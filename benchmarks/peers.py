@@ -236,12 +236,12 @@ def fitted(name: str, splits: list[dict[str, Any]]) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def run(sets: Mapping[str, Callable[[], list[Any]]] = SETS) -> Iterator[str]:
+def run(sets: Mapping[str, Callable[[], list[Any]]] | None = None) -> Iterator[str]:
     """Table of every peer on each data set."""
     from .record import markdown_table
 
     header = ("classifier", "log loss", "accuracy", "CPU s", "CPU s to our log loss")
-    for title, read in sets.items():
+    for title, read in (sets or SETS).items():
         yield f"**{title}**, load of the machine {os.getloadavg()[0]:.1f}"
         splits, ours, rows = [*map(prepared, read())], np.nan, []
         for name in PEERS:
