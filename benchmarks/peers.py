@@ -8,9 +8,9 @@ all new objects, R's start included. The last column has those after which the l
 Features are standardised. BEMKL, EasyMKL, himalaya and "three kernels" have Gaussian kernels, gamma
 a quarter, one and four times the inverse of the median squared distance; the others have the
 features. "kernelzoo" is `KernelProbitClassifier` by default, on 300 landmarks beyond 2,000 objects.
-Others are set as their documentation shows: SVGP with 500 inducing points, minibatches of 1,024 and
-1,000 steps of Adam at a rate of 0.01; vbmp with the median width; himalaya with 5 weights of the
-kernels, and labels -1 and 1. Those of scikit-learn are as in `heldout`.
+No package is tuned: SVGP has 500 inducing points, minibatches of 1,024 and 1,000 steps of Adam at a
+rate of 0.01; BEMKL the settings of its demonstration; vbmp the median width; himalaya labels -1 and
+1, and 5 weights of the kernels (default: 100, for time). scikit-learn's are as in `heldout`.
 
 KERNELZOO_PEERS names a Python with GPyTorch, MKLpy and himalaya, which runs this module too: a
 function imports what it needs. KERNELZOO_BEMKL and KERNELZOO_VBMP name folders with their source,
