@@ -202,6 +202,7 @@ def test_peers(few_peers):
         ("Gaussian process", 20_000, 2, "not run: 3.2 GB per kernel"),
         ("kernelzoo, three kernels, Gibbs", 2_000, 2, "not run"),
         ("himalaya", 500, 3, "not run: for two classes"),
+        ("kernelzoo, tuned", 16_000, 2, "not run: for letters"),
         ("vbmp", 500, 3, "not run: set KERNELZOO_VBMP"),
     ],
 )
