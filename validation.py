@@ -457,15 +457,12 @@ def _of_one_type(values: NDArray, argument: str, owner: str) -> NDArray:
         names = " and ".join(sorted({type(x).__name__ for x in plain}))
         rule = "labels of one type, so that classes can be sorted"
         raise argument_error(argument, owner, rule, names)
-    odd = [x for x in plain if isinstance(x, Number) and not _is_whole(x)]
+    numbers = [x for x in plain if isinstance(x, Number)]
+    odd = [x for x in numbers if not (isinstance(x, Real) and float(x).is_integer())]
     if odd:
         rule = "classes such as strings or whole numbers, not measurements"
         raise argument_error(argument, owner, rule, repr(odd[0]))
     return values if values.dtype.kind != "O" or kinds - {bool, Real, str} else np.array(plain)
-
-
-def _is_whole(x: Number) -> bool:
-    return isinstance(x, Real) and float(x).is_integer()
 
 
 def check_targets(targets: ArrayLike, n_objects: int, owner: str) -> np.ndarray:

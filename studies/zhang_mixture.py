@@ -186,7 +186,7 @@ def accuracies(
         "best single kernel": values[best],
     }
     for objective in OBJECTIVES:
-        alpha = learn_weights(stack, division.K11, objective, labels=division.y_train).alpha
+        alpha = learn_weights(stack, division.K11, objective, labels=division.y_train)
         theta = np.tensordot(alpha.to_numpy(), stack.to_numpy(), axes=1)
         values[objective] = division.completed(theta)
     return values

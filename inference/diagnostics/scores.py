@@ -93,7 +93,11 @@ def _of_classes(predictions: Dataset, truth: Any) -> dict[str, float]:
 def _of_values(predictions: Dataset, truth: Any) -> dict[str, float]:
     mean, sd = (predictions[name].to_numpy() for name in ("mean", "target_sd"))
     check_finite(np.stack([mean, sd]), "predictions", OWNER)
-    truth = _by_output(_aligned(as_frame(truth), predictions, "mean"), predictions["mean"])
+    truth, outputs = _aligned(as_frame(truth), predictions, "mean"), predictions["mean"].dims[1:]
+    if outputs and isinstance(truth, pd.DataFrame):
+        known, rule = ids_along(predictions["mean"], outputs[0]), "labelled by the model's outputs"
+        order = order_of(truth.columns, known, "labels_new", OWNER, rule)
+        truth = truth if order is None else truth.iloc[:, order]
     values = check_real(truth, "labels_new", OWNER)
     check_finite(values, "labels_new", OWNER)
     if values.shape != mean.shape:
@@ -114,15 +118,6 @@ def _objects(values: DataArray) -> Any:
     """Ids along the first dim other than "class"; None if there is no other."""
     dims = [dim for dim in values.dims if dim != "class"]
     return ids_along(values, dims[0]) if dims else None
-
-
-def _by_output(truth: Any, mean: DataArray) -> Any:
-    """Columns of a table in the order of the outputs of predictions (obs, output)."""
-    if mean.ndim != 2 or not isinstance(truth, pd.DataFrame):
-        return truth
-    rule = "labelled by the outputs of the model"
-    order = order_of(truth.columns, ids_along(mean, mean.dims[1]), "labels_new", OWNER, rule)
-    return truth if order is None else truth.iloc[:, order]
 
 
 def inclusion(result: DataTree, *, threshold: float | None = None) -> Dataset:

@@ -61,7 +61,10 @@ def run_chains(model: pm.Model, run: Run, *, callbacks: bool = True, **options: 
             raise ValueError("Only PyMC's own samplers write draws to a store: use backend='pymc'.")
         store = Store(run.store, model, kept, number, run.draws)
         called.append(each_draw(model, kept, store.append))
-        recorded = [_smallest(model)]
+        # PyMC records one variable or more: the smallest.
+        point, values = model.initial_point(), model.rvs_to_values
+        sizes = {str(rv.name): np.size(point[values[rv].name]) for rv in model.free_RVs}
+        recorded = [min(sizes, key=sizes.__getitem__)]
     if {*recorded} != {*variables_drawn(model)}:
         options["var_names"] = recorded
     # `judge_chains` compares the chains by what the data identify.
@@ -165,15 +168,6 @@ def check_main_guard(mp_ctx: BaseContext | str | None = None) -> None:
 def processes(run: Run) -> int:
     """Chains that run at once: `cores`, or PyMC's default."""
     return min(run.cores or min(4, max(1, _cpu_count())), run.chains)
-
-
-def _smallest(model: pm.Model) -> str:
-    """Name of the free variable that takes the least memory."""
-    point = model.initial_point()
-    return min(
-        (str(rv.name) for rv in model.free_RVs),
-        key=lambda name: np.size(point[model.rvs_to_values[model[name]].name]),
-    )
 
 
 def make_lean(tree: DataTree, model: pm.Model, run: Run) -> None:

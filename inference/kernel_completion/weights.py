@@ -18,7 +18,6 @@ that it may prefer a kernel of low rank even if the classes do not follow it.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -47,25 +46,6 @@ FAVOUR = 4.0
 SHARPEST = 100.0
 
 
-@dataclass(frozen=True)
-class LearnedWeights:
-    """Weights that maximise an objective.
-
-    Attributes
-    ----------
-    alpha : DataArray (kernel,)
-        Positive weights that add up to 1. The smallest share in the trace is about 1e-7.
-    value : float
-        Value of the objective at alpha. Larger is better for every objective.
-    converged : bool
-        Whether the best search ended before the largest number of iterations.
-    """
-
-    alpha: xr.DataArray
-    value: float
-    converged: bool
-
-
 def learn_weights(
     theta: Any,
     K11: Any,
@@ -74,7 +54,7 @@ def learn_weights(
     labels: npt.ArrayLike | None = None,
     eta: npt.ArrayLike | None = None,
     max_iterations: Count = 200,
-) -> LearnedWeights:
+) -> xr.DataArray:
     """Learn the weights of a mixture of kernels.
 
     Parameters
@@ -99,7 +79,10 @@ def learn_weights(
 
     Returns
     -------
-    LearnedWeights
+    DataArray (kernel,)
+        Positive weights that add up to 1; the smallest share in the trace is about 1e-7. The
+        attributes are the ``objective``, its ``value`` at the weights, the larger the better, and
+        ``converged``: whether the best search ended before the largest number of iterations.
 
     Raises
     ------
@@ -115,8 +98,8 @@ def learn_weights(
 
     Examples
     --------
-    >>> learned = kz.completion.learn_weights(theta, K11, labels=y_train)
-    >>> model = kz.WishartKernelMixture(theta, K11, alpha=learned.alpha)
+    >>> alpha = kz.completion.learn_weights(theta, K11, labels=y_train)
+    >>> model = kz.WishartKernelMixture(theta, K11, alpha=alpha)
     """
     check_arguments(learn_weights, locals())
     stack = PartitionedStack.of(theta, K11, _OWNER)
@@ -135,10 +118,9 @@ def learn_weights(
     starts = [np.zeros(len(traces)), equal_weights, *favouring]
     searches = [_search(evaluate, start, max_iterations) for start in starts]
     value, u, converged = max(searches, key=lambda search: search[0])
-    alpha = xr.DataArray(
-        evaluate.weights(u), dims="kernel", coords={"kernel": stack.names}, name="alpha"
-    )
-    return LearnedWeights(alpha, value, converged)
+    found = {"objective": objective, "value": value, "converged": int(converged)}
+    coords = {"kernel": stack.names}
+    return xr.DataArray(evaluate.weights(u), coords, "kernel", name="alpha", attrs=found)
 
 
 class _InShares(NamedTuple):

@@ -21,19 +21,6 @@ def _product(p: NDArray) -> NDArray:
     return _normalised(np.exp(log_p - log_p.max(axis=-1, keepdims=True)))
 
 
-def _mean(p: NDArray) -> NDArray:
-    return p.mean(axis=0)
-
-
-def _max(p: NDArray) -> NDArray:
-    return _normalised(p.max(axis=0))
-
-
-def _majority(p: NDArray) -> NDArray:
-    n_classes = p.shape[-1]
-    return np.eye(n_classes)[p.argmax(axis=-1)].mean(axis=0)
-
-
 def _normalised(p: NDArray) -> NDArray:
     return p / p.sum(axis=-1, keepdims=True)
 
@@ -41,9 +28,9 @@ def _normalised(p: NDArray) -> NDArray:
 # From probabilities (classifier, obs, class) to probabilities (obs, class).
 _RULES: dict[str, Callable[[NDArray], NDArray]] = {
     "product": _product,
-    "mean": _mean,
-    "max": _max,
-    "majority": _majority,
+    "mean": lambda p: p.mean(axis=0),
+    "max": lambda p: _normalised(p.max(axis=0)),
+    "majority": lambda p: np.eye(p.shape[-1])[p.argmax(axis=-1)].mean(axis=0),
 }
 
 

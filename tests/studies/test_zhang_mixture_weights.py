@@ -120,7 +120,7 @@ def test_cells_are_those_of_an_independent_recipe(tmp_path):
             "best single kernel": np.eye(3)[scores.index(max(scores))],
         }
         for objective in OBJECTIVES:
-            alphas[objective] = learn_weights(theta, K11, objective, labels=y).alpha.values
+            alphas[objective] = learn_weights(theta, K11, objective, labels=y).values
         expected = {
             row: by_hand_accuracy(np.tensordot(alpha, theta, axes=1), K11, y, y_test)
             for row, alpha in alphas.items()
