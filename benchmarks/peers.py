@@ -120,8 +120,9 @@ def _in_r(data: Any, name: str) -> Fit:
     yield lambda: p
 
 
-#: Width, columns and scale that suited a part of the letters.
-_tuned: Callable[..., Fit] = partial(_ours, columns=(0.1, 1000), upsilon=1000.0)
+#: Width and scale that suited a part of the letters; nothing else is chosen.
+_chosen = {"upsilon": 1000.0, "combination": "mean", "standardize": "scale"}
+_tuned: Callable[..., Fit] = partial(_ours, columns=(0.1, 300), **_chosen)
 MANY = range(2, 99)
 _by_gibbs = {"engine": "gibbs", "draws": 500, "tune": 500, "chains": 2, "cores": 1}
 _three: Callable[..., Fit] = partial(_ours, kernels="precomputed")
