@@ -139,9 +139,8 @@ class Gibbs(PaperEngine[Sequence[Any]]):
         weights or selections move, or if there are at least as many basis functions as objects.
 
         Composite kernels: "marginal" (the default) moves beta and varphi with alpha integrated out,
-        by elliptical slice sampling of `block` kernels at a time, and is needed for selections;
-        "paper" moves them by Metropolis given alpha, and such a chain may keep its weights for
-        thousands of sweeps.
+        by elliptical slice sampling, and is needed for selections; "paper" moves them by Metropolis
+        given alpha, and such a chain may keep its weights for thousands of sweeps.
     length : float, optional
         Marginal scheme: expected length of a trajectory, in units of the mass matrix, to which its
         cost is proportional; longer ones give less correlated draws. Default: 4.
@@ -153,7 +152,7 @@ class Gibbs(PaperEngine[Sequence[Any]]):
     moves : int, optional
         Paper's scheme of `MultinomialProbit`: number of Metropolis moves per sweep of weights,
         concentrations, exponents and kernel parameters given utilities and regressors. Composite
-        kernels: number of moves of all beta, and of varphi, per sweep. Default: 5; 2 for composite
+        kernels: number of moves of beta, and of varphi, per sweep. Default: 5; 2 for composite
         kernels.
     marginal_moves : int, optional
         Paper's scheme of `MultinomialProbit`: number of moves per sweep of exponents and kernel
@@ -162,8 +161,7 @@ class Gibbs(PaperEngine[Sequence[Any]]):
     block : int, optional
         Number of kernels of a binary selection that are drawn jointly, from all 2^block states, at
         C Cholesky factorisations each in the paper's scheme of `MultinomialProbit`, and one for
-        composite kernels, where other weights move in blocks too. Default: 6; 2 for composite
-        kernels.
+        composite kernels. Default: 6; 2 for composite kernels.
     p_step : {"joint", "inverse-wishart"}, optional
         `WishartCompletion` and `WishartKernelMixture`: how Sigma is drawn, block by block
         (O(n1^3 + n2 n1^2), cheaper), or the whole matrix at once (O(n^3)), from the same

@@ -220,7 +220,7 @@ def sweep(
     elif "beta" in redraw:
         learned = (prior.tau, prior.nu) if joint else None
         beta, varphi, evaluations = update_simplex(
-            beta, varphi, evidence, rng, moves, block, concentrations=learned
+            beta, varphi, evidence, rng, moves, concentrations=learned
         )
     concentration_acceptance = np.full(len(beta), np.nan)
     if tuning.concentrations is not None:

@@ -25,7 +25,6 @@ _LEAST_BRACKET = 1e-10
 # Below this log g, P(a, g) = g^a / Gamma(a + 1) to twelve digits.
 _LEADING_TERM = -30.0
 LARGEST_SCORE = -float(special.ndtri(1e-280))
-ALL = slice(None)
 
 
 def normal_score(log_g: np.ndarray, shape: np.ndarray | float) -> np.ndarray:
@@ -61,21 +60,18 @@ def slice_on_ellipse(
     current: float,
     log_likelihood: Callable[[np.ndarray], float],
     rng: np.random.Generator,
-    at: slice | np.ndarray = ALL,
 ) -> tuple[np.ndarray, float, int]:
-    """Move independent standard normals (n,), or those `at` positions; `current` is their value.
+    """Move independent standard normals (n,), whose log likelihood is `current`.
 
     Returns the new point (`z` itself if rounding leaves an empty slice), its log likelihood, and
     the number of evaluations, about three.
     """
-    chosen = z[at]
-    other = rng.standard_normal(len(chosen))
+    other = rng.standard_normal(len(z))
     level = current - rng.standard_exponential()
     angle = 2 * np.pi * rng.random()
     lower, upper, evaluations = angle - 2 * np.pi, angle, 0
     while upper - lower > _LEAST_BRACKET:
-        proposal = z.copy()
-        proposal[at] = np.cos(angle) * chosen + np.sin(angle) * other
+        proposal = np.cos(angle) * z + np.sin(angle) * other
         proposed = log_likelihood(proposal)
         evaluations += 1
         if proposed >= level:
@@ -91,17 +87,14 @@ def update_simplex(
     log_likelihood: Callable[[np.ndarray], float],
     rng: np.random.Generator,
     moves: int,
-    block: int,
     *,
     concentrations: tuple[float, float] | None = None,
 ) -> tuple[np.ndarray, np.ndarray, int]:
     """Move beta (K,) given varphi, or both, by elliptical slice sampling; count the evaluations.
 
-    Each of the `moves` visits all kernels in random order, `block` at a time: the data leave a far
-    wider arc to few coordinates than to all. The sum of the g, independent of beta and of the data,
-    is first redrawn. `concentrations` are shape tau and rate nu of the prior of varphi; without
-    them it is kept. Weights below 1e-300 are outside the support. FloatingPointError where
-    quantiles of the prior underflow.
+    The sum of the g, independent of beta and of the data, is first redrawn. `concentrations` are
+    shape tau and rate nu of the prior of varphi; without them it is kept. Weights below 1e-300 are
+    outside the support. FloatingPointError where quantiles of the prior underflow.
     """
     k = len(beta)
     log_g = np.log(np.maximum(beta, SMALLEST)) + log_gamma_draw(varphi.sum(), rng)
@@ -132,14 +125,8 @@ def update_simplex(
         )
     start = z
     for _ in range(moves):
-        order = rng.permutation(k)
-        for first in range(0, k, block):
-            at = order[first : first + block]
-            at = at if concentrations is None else np.append(at, k + at)
-            z, current, more = slice_on_ellipse(
-                z, current, lambda z: target(position(z)[0]), rng, at
-            )
-            evaluations += more
+        z, current, more = slice_on_ellipse(z, current, lambda z: target(position(z)[0]), rng)
+        evaluations += more
     if z is not start:
         log_beta, varphi = position(z)
     return np.exp(log_beta), varphi, evaluations
