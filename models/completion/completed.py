@@ -51,7 +51,10 @@ class CompletedKernels:
 
     def __array__(self, *_: Any, **__: Any) -> NDArray:
         """Refuse, with the call that gives kernels of some objects."""
-        raise TypeError("Kernels of some objects are completion.of(train), or of(new, train).")
+        raise TypeError(
+            "A model takes completed kernels of its objects, completion.of(train); predict takes "
+            "completion.of(new, train)."
+        )
 
     def __repr__(self) -> str:
         """Describe sizes and what was missing."""
