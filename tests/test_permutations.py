@@ -459,9 +459,7 @@ CASES = {
     ),
     # Completion.
     "learn_weights": Case(
-        lambda **given: (
-            kz.completion.learn_weights(objective="leave-one-out log score", **given).alpha
-        ),
+        lambda **given: kz.completion.learn_weights(objective="leave-one-out log score", **given),
         {"theta": grams, "K11": train_block, "labels": train_labels},
     ),
     "match_wishart": Case(lambda theta: kz.completion.match_wishart(theta)[0], {"theta": grams}),

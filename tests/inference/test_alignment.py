@@ -261,7 +261,7 @@ def test_weights_are_learned_from_labels_by_id():
     labels = LABELS.replace("c", "b")[TRAIN]
     expected = kz.completion.learn_weights(*arguments, labels=labels.to_numpy())
     turned = kz.completion.learn_weights(*arguments, labels=labels.sort_index())
-    xr.testing.assert_identical(turned.alpha, expected.alpha)
+    xr.testing.assert_identical(turned, expected)
     with pytest.raises(ValueError, match=r"'labels' argument of learn_weights .* none for 'p4'"):
         kz.completion.learn_weights(*arguments, labels=labels.iloc[1:])
 
