@@ -53,6 +53,14 @@ class FittedKernels:
         """The stack, with parameters to learn at their start."""
         return self.stack.start if isinstance(self.stack, ParametricStack) else self.stack
 
+    def weighted(self, rows: Any) -> DataArray | ParametricStack:
+        """Stack with these rows, the objects' copies, and all columns."""
+        if rows is None:
+            return self.stack
+        if not isinstance(self.stack, DataArray):
+            raise ValueError("sample_weight is for kernels without parameters to learn.")
+        return self.stack.isel(obs=rows)
+
     @property
     def heavy_tailed(self) -> bool:
         """Whether scaled features of a block have heavy tails, as those with many zeros do."""

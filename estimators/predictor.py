@@ -8,7 +8,13 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 import pandas as pd
 import pymc as pm
-from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
+from numpy.typing import NDArray
+from sklearn.utils.validation import (
+    check_consistent_length,
+    check_is_fitted,
+    column_or_1d,
+    validate_data,
+)
 from xarray import DataArray, Dataset, DataTree, concat
 
 from ..inference import ApproximationWarning, fit, predict, select
@@ -17,6 +23,7 @@ from ..inference.engine.provenance import check_fitted, check_result
 from ..inference.left_out import SCALES, why_no_selection
 from ..models.combinations.sums import FixedWeights
 from ..models.kernels import inverse_multiquadric
+from ..models.kernels.features import Objects
 from ..models.kernels.labels import (
     aligned,
     as_frame,
@@ -26,7 +33,7 @@ from ..models.kernels.labels import (
     listed,
 )
 from ..user_warnings import warn_user
-from ..validation import argument_error, check_undated, check_unmasked
+from ..validation import argument_error, check_real, check_undated, check_unmasked
 from .blocks import RANK, SCALE, FittedKernels, KernelReader, ids_of
 
 #: Value of the parameters that `select` chooses.
@@ -66,7 +73,7 @@ class KernelPredictor(KernelReader):
     _model: ClassVar[Callable[..., pm.Model]]
     _checks_of_response: ClassVar[dict[str, Any]] = {}
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Compute the kernels of the training objects, declare the model and infer it.
 
         Parameters
@@ -77,6 +84,9 @@ class KernelPredictor(KernelReader):
         y : array_like or Series (obs,)
             Response. A Series is aligned by its index, where `X` has ids too. Regression takes
             tables (obs, output) of several outputs.
+        sample_weight : array_like or Series of whole numbers (obs,), optional
+            Power of the likelihood of each object: 0 leaves its response out, 2 counts it twice.
+            Kernels are those of all objects. A Series is aligned by its index, where `X` has ids.
 
         Raises
         ------
@@ -88,7 +98,7 @@ class KernelPredictor(KernelReader):
         KernelWarning
             As the model does. `weights_` warns of weights that cannot be read, not `fit`.
         """
-        log_scores = self._declare(X, y)
+        log_scores = self._declare(X, y, sample_weight)
         seed = self.random_state
         if isinstance(seed, np.random.RandomState):
             seed = int(seed.randint(np.iinfo(np.int32).max))
@@ -144,7 +154,9 @@ class KernelPredictor(KernelReader):
         return self.result_["selection"].to_dataset()["log_score"]
 
     @classmethod
-    def from_result(cls, result: DataTree, X: Any, y: Any, **parameters: Any) -> Self:
+    def from_result(
+        cls, result: DataTree, X: Any, y: Any, *, sample_weight: Any = None, **parameters: Any
+    ) -> Self:
         """Make a fitted estimator from a saved result, without running the engine.
 
         Parameters
@@ -152,7 +164,7 @@ class KernelPredictor(KernelReader):
         result : DataTree
             `result_` of an estimator with the same parameters on the same objects, for example from
             ``az.from_netcdf``.
-        X, y : as in `fit`
+        X, y, sample_weight : as in `fit`
             The training objects, in any order if `X` and the result have their ids.
         **parameters
             Of the estimator that was fitted: those that it was given, or its ``get_params()``.
@@ -173,13 +185,15 @@ class KernelPredictor(KernelReader):
         ids, order = ids_of(X), None
         if "observed_data" in result.children:
             order = result["observed_data"].to_dataset().indexes.get("obs")
+            # Weights repeat objects.
+            order = order if order is None else order.unique()
         if ids is None or order is None or not ids.is_unique or {*ids} != {*order}:
             order = None
         elif labels_of(as_frame(y)) is None and len(y) == len(ids):
             y = (pd.Series if np.ndim(y) == 1 else pd.DataFrame)(np.asarray(y), index=ids)
         # Results of earlier versions do not name the choice, which is then made again.
         saved = result["selection"].attrs if "selection" in result.children else {}
-        estimator._declare(X, y, order, saved)
+        estimator._declare(X, y, sample_weight, order, saved)
         try:
             check_fitted(estimator.model_, result, f"{cls.__name__}.from_result")
         except ValueError as error:
@@ -191,7 +205,12 @@ class KernelPredictor(KernelReader):
         return estimator
 
     def _declare(
-        self, X: Any, y: Any, order: pd.Index | None = None, saved: Mapping[Any, Any] | None = None
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        order: pd.Index | None = None,
+        saved: Mapping[Any, Any] | None = None,
     ) -> DataArray | None:
         """Set `model_` and what describes its kernels; return the log scores of what was chosen.
 
@@ -206,7 +225,8 @@ class KernelPredictor(KernelReader):
                 kernels = inverse_multiquadric("median")
             features = ranks if ranks and self.standardize == AUTO else features
         fitted = self._fit_kernels(X, kernels, features, order)
-        response, log_scores = self._in_order(responses, fitted), None
+        rows = None if sample_weight is None else self._copies(X, y, sample_weight, fitted.objects)
+        response, log_scores = self._in_order(responses, fitted, rows), None
         if saved:
             options = self._options
             scale, rule = self._without_choice
@@ -215,9 +235,10 @@ class KernelPredictor(KernelReader):
             options |= {name: found[name] for name in found if _is_auto(options[name])}
             chosen = _Candidate(fitted, options, None)
         else:
-            chosen, log_scores = self._choose(X, fitted, response, order)
+            chosen, log_scores = self._choose(X, fitted, response, order, rows)
         self._keep(chosen.kernels)
-        self.model_ = type(self)._model(chosen.kernels.stack, response, **chosen.options)
+        stack = chosen.kernels.weighted(rows)
+        self.model_ = type(self)._model(stack, response, **chosen.options)
         return log_scores
 
     @property
@@ -238,12 +259,34 @@ class KernelPredictor(KernelReader):
             return pd.DataFrame(checked, labels_of(y), y.columns.tolist())
         return checked if labels_of(y) is None else pd.Series(checked, labels_of(y))
 
-    def _in_order(self, responses: Any, kernels: FittedKernels) -> Any:
-        """Responses of the model, in the order of the training objects."""
+    def _copies(self, X: Any, y: Any, sample_weight: Any, objects: Objects) -> NDArray[np.intp]:
+        """Rows of the training objects, each as often as its weight says."""
+        owner, ids = type(self).__name__, ids_of(X)
+        weights = self._in_order_of(X, y, sample_weight)[1]
+        if labels_of(weights) is None and ids is not None and len(ids) == len(weights):
+            weights = pd.Series(np.asarray(weights), ids)
+        if ids is None or ids.is_unique:
+            weights = aligned(weights, objects.labels, "sample_weight", owner)
+        powers = column_or_1d(check_real(weights, "sample_weight", owner))
+        check_consistent_length(objects.labels, powers)
+        whole = (powers >= 0) & (powers == np.floor(powers)) & np.isfinite(powers)
+        if not (whole.all() and powers.any()):
+            # The first that is wrong, or the first zero of zeros.
+            first = int(np.argmin(whole))
+            rule = "whole numbers, the powers of the likelihoods, and not all zero"
+            got = f"{powers[first]:g} for {objects.labels[first]!r}"
+            raise argument_error("sample_weight", owner, rule, got)
+        return np.repeat(np.arange(len(powers)), powers.astype(int))
+
+    def _in_order(self, responses: Any, kernels: FittedKernels, rows: Any) -> Any:
+        """Responses of the model, in the order of the training objects or of copies of them."""
         owner, objects = type(self).__name__, kernels.objects.labels
         ordered = aligned(responses, objects, "y", owner)
         check_consistent_length(objects, ordered)
         check_repeated(objects, ordered, "y", owner)
+        if rows is not None:
+            objects = pd.Index(objects, tupleize_cols=False)[rows]
+            ordered = ordered.iloc[rows] if hasattr(ordered, "iloc") else ordered[rows]
         # A copy: the caller may change y in place.
         response = np.array(self._response(np.asarray(ordered)))
         if isinstance(ordered, pd.DataFrame):
@@ -251,7 +294,7 @@ class KernelPredictor(KernelReader):
         return response
 
     def _choose(
-        self, X: Any, first: FittedKernels, response: Any, order: pd.Index | None
+        self, X: Any, first: FittedKernels, response: Any, order: pd.Index | None, rows: Any
     ) -> tuple[_Candidate, DataArray | None]:
         """Choose what is left to us by the log scores of left-out objects, which are returned.
 
@@ -260,18 +303,18 @@ class KernelPredictor(KernelReader):
         the choice.
         """
         name, kernels = ("gaussian" if self.kernels is None else "given"), self.kernels
-        tried = {name: self._candidate(first, response)}
+        tried = {name: self._candidate(first, response, rows)}
         if tried[name].log_scores is None:
             return tried[name], None
         if kernels is None:
             other = inverse_multiquadric("median")
             fitted = self._fit_kernels(X, other, first.standardize, order)
-            tried["inverse_multiquadric"] = self._candidate(fitted, response)
+            tried["inverse_multiquadric"] = self._candidate(fitted, response, rows)
             if tried["inverse_multiquadric"].best > tried[name].best:
                 name, kernels = "inverse_multiquadric", other
         if self.standardize == AUTO and first.heavy_tailed:
             ranks = self._fit_kernels(X, kernels, RANK, order)
-            tried[f"{name}, rank"] = self._candidate(ranks, response)
+            tried[f"{name}, rank"] = self._candidate(ranks, response, rows)
         chosen = max(tried, key=lambda each: tried[each].best)
         log_scores = [each.log_scores for each in tried.values() if each.log_scores is not None]
         together = log_scores[0]
@@ -282,14 +325,14 @@ class KernelPredictor(KernelReader):
         attributes = {"features": chosen, "scale": float(scale), "weights": weights}
         return tried[chosen], together.assign_attrs(attributes)
 
-    def _candidate(self, kernels: FittedKernels, response: Any) -> _Candidate:
+    def _candidate(self, kernels: FittedKernels, response: Any, rows: Any) -> _Candidate:
         """Replace "auto" by the arguments of the model that predict left-out objects best."""
         options = self._options
         chosen = [name for name in self._without_choice if _is_auto(options[name])]
         if not chosen:
             return _Candidate(kernels, options, None)
         options |= {name: self._without_choice[name] for name in chosen}
-        model = type(self)._model(kernels.stack, response, **options)
+        model = type(self)._model(kernels.weighted(rows), response, **options)
         if why_no_selection(model) is not None:
             return _Candidate(kernels, options, None)
         scale, rule = self._without_choice

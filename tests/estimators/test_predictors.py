@@ -166,6 +166,65 @@ def test_weights_of_objects_go_with_their_responses(data, classifier):
     )
 
 
+@pytest.mark.parametrize(
+    ("estimator", "fixed"),
+    [(KernelProbitClassifier, PROBIT), (CompositeKernelRegressor, COMPOSITE)],
+)
+def test_weights_are_powers_of_the_likelihoods(data, estimator, fixed):
+    X, y = data.train.X, data.train.y if estimator is KernelProbitClassifier else data.train.target
+    weights = pd.Series(np.arange(len(y)) % 3, y.index)
+    weighted = estimator(**fixed).fit(X, y, sample_weight=weights.iloc[::-1])
+    plain, model = estimator(**fixed).fit(X, y).model_, weighted.model_
+    if estimator is CompositeKernelRegressor:
+        # Targets are on the scale of those that count.
+        counted = y.repeat(weights)
+        plain = plain.redeclared(targets=(y - counted.mean()) / counted.std(ddof=0))
+    rng, start = np.random.default_rng(2), plain.initial_point()
+    point = {name: rng.normal(size=np.shape(value)) for name, value in start.items()}
+    [observed] = plain.observed_RVs
+    likelihoods = plain.compile_logp(vars=[observed], sum=False)(point)[0]
+    prior = plain.compile_logp(vars=plain.free_RVs)(point)
+    assert model.compile_logp()(point) == pytest.approx(prior + weights.to_numpy() @ likelihoods)
+    # Without ids of X, responses go by position, and weights by those of the responses.
+    arrays = {block: X[block].to_numpy() for block in ("rna", "protein")}
+    by_position = estimator(**fixed).fit(arrays, y, weights.iloc[::-1]).model_
+    assert by_position.compile_logp()(point) == pytest.approx(model.compile_logp()(point))
+    # Of objects that do not count, the response says nothing.
+    changed = y.where(weights > 0, y.iloc[0])
+    assert (changed != y).any()
+    again = estimator(**fixed).fit(X, changed, weights)
+    np.testing.assert_array_equal(again.predict(X), weighted.predict(X))
+    saved = estimator.from_result(
+        weighted.result_, X, y.iloc[::-1], sample_weight=weights, **weighted.get_params()
+    )
+    np.testing.assert_array_equal(saved.predict(X), weighted.predict(X))
+
+
+@pytest.mark.parametrize(
+    ("weights", "error"),
+    [
+        ([0.5, 1], "whole numbers, the powers.* Got 0.5 for 'id0'"),
+        ([1, -1], "whole numbers.* Got -1 for 'id1'"),
+        ([1, np.nan], "whole numbers.* Got nan for 'id1'"),
+        ([0, 0], "not all zero. Got 0 for 'id0'"),
+        ([1, 1, 1], "inconsistent numbers of samples"),
+        (pd.Series([1, 1], ["id0", "id7"]), "the unknown 'id7'"),
+    ],
+)
+def test_weights_that_are_no_powers_are_refused(weights, error):
+    X = pd.DataFrame([[0.0], [1.0]], ["id0", "id1"])
+    with pytest.raises(ValueError, match=error):
+        KernelProbitClassifier(**PROBIT).fit(X, ["a", "b"], sample_weight=weights)
+
+
+def test_weights_are_refused_where_kernels_have_parameters(data):
+    kernels = kz.gaussian(kz.kernels.Theta(1, 1))
+    with pytest.raises(ValueError, match="without parameters to learn"):
+        KernelProbitClassifier(kernels, **PROBIT).fit(
+            data.train.rna, data.train.y, sample_weight=np.ones(len(data.train.y))
+        )
+
+
 def test_rows_go_by_the_first_table_used_or_not(data):
     train, new = data.train, data.new
     beside = {"protein": train.protein.sample(frac=1, random_state=1), "rna": train.rna}
