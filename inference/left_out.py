@@ -210,6 +210,9 @@ def loo_kfold(
 SCALES = (0.1, 1.0, 10.0, 100.0, 1_000.0, 10_000.0)
 # Objects that take part. Scales are a factor of ten apart: 400 objects tell them apart.
 MOST = 400
+# The best scale grows with the number of objects per column: of up to 400 columns, so many objects
+# take part. Above the second number, one fold suffices.
+MOST_OF_A_BASIS, ONE_FOLD = 4_000, 1_600
 # Draws from q for each prediction, from the same random numbers for all candidates.
 DRAWS = 100
 
@@ -295,8 +298,9 @@ def select(
     Notes
     -----
     Each fold is fitted by VB with one start; the solution at a scale is the start at the next. At
-    most 400 objects take part, drawn at random. Cost: a fit of these objects for each fold and
-    scale with one kernel, and for each fold with learned weights.
+    most 400 objects take part, drawn at random; of kernels with at most 400 columns 4,000, in one
+    fold if there are more than 1,600. Cost: a fit of these objects for each fold and scale with one
+    kernel, and for each fold with learned weights.
 
     Examples
     --------
@@ -316,7 +320,10 @@ def select(
     paper = paper_with("path", model)
     assert paper is not None
     stack = kernels_of(model)
-    pairs = list(splits(model, folds, seed, MOST))
+    few = stack.sizes["basis"] <= MOST
+    pairs = list(splits(model, folds, seed, MOST_OF_A_BASIS if few else MOST))
+    if sum(len(new) for _, new in pairs) > ONE_FOLD:
+        pairs = pairs[:1]
     compare = choose_weights and model.learned and len(model.coords["kernel"]) > 1
     weights = ["equal", "declared"] if compare else ["declared"]
     objects = np.sort(np.concatenate([new for _, new in pairs]))

@@ -232,6 +232,18 @@ def test_amended_models_are_refused():
         kz.select(model, **QUIET)
 
 
+@pytest.mark.parametrize(("one_fold", "scored"), [(30, 10), (60, 40)])
+def test_of_few_columns_many_objects_take_part(one_fold, scored, monkeypatch):
+    for name, number in {"MOST": 20, "MOST_OF_A_BASIS": 40, "ONE_FOLD": one_fold}.items():
+        monkeypatch.setattr(rooms, name, number)
+    x, y, _ = objects(60)
+    few, many = (
+        kz.MultinomialProbit(kz.gaussian("median").on("a").landmarks(n)(x), y) for n in (6, 25)
+    )
+    assert kz.select(few, scales=[1.0], **QUIET).log_scores.sizes["obs"] == scored
+    assert kz.select(many, scales=[1.0], **QUIET).log_scores.sizes["obs"] == 20
+
+
 @pytest.mark.parametrize("name", ["probit", "classification", "regression"])
 def test_scale_of_the_declaration_does_not_matter(name):
     model = models(30)[name]
