@@ -246,10 +246,7 @@ def moves_of(rule: Combination) -> RuleMoves:
 
 
 def _walk(
-    task: Task,
-    tuning: WalkTuning | None,
-    moves: int,
-    log_likelihood: Callable[[np.ndarray], float],
+    task: Task, tuning: WalkTuning | None, moves: int, log_likelihood: Callable[[np.ndarray], float]
 ) -> float:
     """Move exponents and kernel parameters jointly, for a log likelihood of the composite kernel.
 

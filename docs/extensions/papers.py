@@ -38,10 +38,7 @@ def _of_model(name: str) -> str:
     told = sections(getattr(kz, name))
     summary, _, formulas = told[""].partition("\n\n")
     return TEMPLATES.get_template("model.md").render(
-        name=name,
-        summary=summary,
-        formulas=rst(formulas),
-        notation=rst(told.get("Notes", "")),
+        name=name, summary=summary, formulas=rst(formulas), notation=rst(told.get("Notes", ""))
     )
 
 

@@ -179,9 +179,7 @@ class _Alternation:
         return replace(moved, gain=gain)
 
 
-def unsupported(
-    model: CompositeKernelRegression | CompositeKernelClassification,
-) -> str | None:
+def unsupported(model: CompositeKernelRegression | CompositeKernelClassification) -> str | None:
     """Why MAP does not apply to a model; None where it does."""
     if isinstance(model, CompositeKernelRegression):
         if model.collapsed:

@@ -212,10 +212,7 @@ class _Approximation:
         unit = np.ones_like(spectrum.kappa)
         square = S**2 + np.outer(diagonal, diagonal)
         K22_sd = np.sqrt(spectrum.K22_variance(r, unit, S, square))
-        return {
-            "K21": (spectrum.K21_mean, K21_sd),
-            "K22": (spectrum.K22_explained + r * S, K22_sd),
-        }
+        return {"K21": (spectrum.K21_mean, K21_sd), "K22": (spectrum.K22_explained + r * S, K22_sd)}
 
     def parameters(self) -> xr.Dataset:
         """Parameters of q, with scales as in the module's table."""

@@ -240,8 +240,4 @@ def _by_em(model: MutualKernelCompletion, draws: int, thin: int, settings: dict[
 
 
 #: Functions that return mean and sd (kernel, l, l) of the completed kernels, and their draws.
-ENGINES: dict[str, Callable[..., Drawn]] = {
-    "gibbs": _by_gibbs,
-    "exact": _by_exact,
-    "em": _by_em,
-}
+ENGINES: dict[str, Callable[..., Drawn]] = {"gibbs": _by_gibbs, "exact": _by_exact, "em": _by_em}

@@ -61,10 +61,7 @@ class Weights:
         n = len(linear) - self.constant
         # A matrix of weight 1 makes its products with the others linear in their weights.
         beta = binary_factor(
-            rule.each(n),
-            linear[:n] - quadratic[:n, n:].sum(axis=1),
-            quadratic[:n, :n],
-            rule.empty,
+            rule.each(n), linear[:n] - quadratic[:n, n:].sum(axis=1), quadratic[:n, :n], rule.empty
         )
         mean = np.append(beta.mean, np.ones(int(self.constant)))
         second = np.outer(mean, mean)

@@ -22,9 +22,7 @@ _OWNER = "match_wishart"
 
 
 def match_wishart(
-    theta: Any,
-    eta: npt.ArrayLike | None = None,
-    alpha: npt.ArrayLike | None = None,
+    theta: Any, eta: npt.ArrayLike | None = None, alpha: npt.ArrayLike | None = None
 ) -> tuple[float, Array]:
     r"""Degrees of freedom and scale of the Wishart distribution matched to sum_k alpha_k M_k.
 

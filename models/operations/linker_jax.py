@@ -11,15 +11,7 @@ import jax.numpy as jnp
 from jax import Array
 from pytensor.link.jax.dispatch import jax_funcify
 
-from ...numerics.probit import (
-    LARGEST_SCORE,
-    LOG_2PI,
-    MIDDLE,
-    REACH,
-    SQRT_2PI,
-    TAIL,
-    default_nodes,
-)
+from ...numerics.probit import LARGEST_SCORE, LOG_2PI, MIDDLE, REACH, SQRT_2PI, TAIL, default_nodes
 from .arrays import MatrixProduct
 from .probit_likelihood import ProbitHessian, ProbitLogProbability
 

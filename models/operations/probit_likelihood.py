@@ -104,10 +104,7 @@ def _of_rows(op: Any, scores: Any, codes: Any) -> list[Any]:
     rows = pt.broadcast_to(scores, (*shape, n_classes)).reshape((-1, n_classes))
     log_p, gradient = op(rows, pt.broadcast_to(codes, shape).ravel())
     ndim = max(scores.ndim - 1, codes.ndim)
-    return [
-        log_p.reshape(shape, ndim=ndim),
-        gradient.reshape((*shape, n_classes), ndim=ndim + 1),
-    ]
+    return [log_p.reshape(shape, ndim=ndim), gradient.reshape((*shape, n_classes), ndim=ndim + 1)]
 
 
 @_vectorize_node.register(ProbitLogProbability)
