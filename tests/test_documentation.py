@@ -46,8 +46,7 @@ class RunsOnly(doctest.OutputChecker):
 
 
 def examples(name):
-    text = name.page if isinstance(name.value, tuple) else inspect.getdoc(name.value)
-    return doctest.DocTestParser().get_examples(text or "")
+    return doctest.DocTestParser().get_examples(inspect.getdoc(name.value) or "")
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +82,14 @@ def test_every_public_name_has_a_page():
         assert {name for name in module.__all__ if f"kz.{name}" not in inner} <= listed
     assert {f"api/{qualified}.rst" for qualified in NAMES} <= written.keys()
     assert all(qualified in written["api/index.md"] for qualified in NAMES)
+
+
+def test_every_public_name_leads_to_pages_that_explain_it():
+    written = api.pages()
+    for page in (written[f"api/{qualified}.rst"] for qualified in NAMES):
+        lead = page.split("\n\n")[1]
+        assert lead.startswith("Explained in :doc:`/"), page
+        assert all((DOCS / f"{name}.md").exists() for name in re.findall(r"`/(.+?)`", lead)), lead
 
 
 def test_engines_show_their_settings():
