@@ -40,7 +40,6 @@ class Name(NamedTuple):
             directive = "autofunction" if callable(value) else "autodata"
         return TEMPLATES.get_template("name.rst").render(
             name=self,
-            shown=f"{self.space}.{self.name}",
             directive=directive,
             members=own_members(value) if directive == "autoclass" else (),
             howto=howto,
