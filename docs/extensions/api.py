@@ -67,7 +67,7 @@ def namespaces() -> dict[str, types.ModuleType]:
 
 
 def public_names() -> Iterator[Name]:
-    """All public names that are no namespaces; a name of two namespaces once, in the inner one."""
+    """All public names except namespaces; a name of two namespaces once, in the inner one."""
     spaces = namespaces()
     inner = {name for space, module in spaces.items() if space != "kz" for name in module.__all__}
     for space, module in spaces.items():
@@ -106,7 +106,7 @@ def by_task(names: list[Name]) -> Iterator[tuple[dict[str, Any], list[Name]]]:
         listed = []
         for pattern in group["names"]:
             if not (found := fnmatch.filter(left, pattern)):
-                raise ValueError(f"{pattern} of docs/api.toml is no public name.")
+                raise ValueError(f"{pattern} of docs/api.toml is not a public name.")
             listed += [left.pop(key) for key in found]
         yield group, listed
     if left:
