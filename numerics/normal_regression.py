@@ -81,7 +81,7 @@ class Dual(Conditional):
     def draw(self, rng: np.random.Generator) -> np.ndarray:
         n, m = self.scaled.shape
         responses = self.response.shape[1:]
-        # Transposed, so that the precisions go by the last axis.
+        # Transposed, so that the last axis is that of the precisions.
         prior = (_standard_normal((m, *responses), rng).T / np.sqrt(self.phi)).T
         misfit = self.response - self.scaled @ prior - _standard_normal((n, *responses), rng)
         solved = solve_upper(self.factor, solve_lower(self.factor, misfit))

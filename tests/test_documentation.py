@@ -46,8 +46,7 @@ class RunsOnly(doctest.OutputChecker):
 
 
 def examples(name):
-    text = name.page if isinstance(name.value, tuple) else inspect.getdoc(name.value)
-    return doctest.DocTestParser().get_examples(text or "")
+    return doctest.DocTestParser().get_examples(inspect.getdoc(name.value) or "")
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +84,14 @@ def test_every_public_name_has_a_page():
     assert all(qualified in written["api/index.md"] for qualified in NAMES)
 
 
+def test_every_public_name_leads_to_pages_that_explain_it():
+    written = api.pages()
+    for page in (written[f"api/{qualified}.rst"] for qualified in NAMES):
+        lead = page.split("\n\n")[1]
+        assert lead.startswith("Explained in :doc:`/"), page
+        assert all((DOCS / f"{name}.md").exists() for name in re.findall(r"`/(.+?)`", lead)), lead
+
+
 def test_engines_show_their_settings():
     shown, _ = api.signature_of_engine(None, "class", "kernelzoo.SMC", kz.SMC)
     assert shown == "(kernel='IMH')"
@@ -96,7 +103,7 @@ def test_a_public_name_without_a_task_is_found():
     assert sum(len(listed) for _, listed in api.by_task(names)) == len(names)
     with pytest.raises(ValueError, match="no group for new"):
         [*api.by_task([*names, api.Name("kz", "new", kz.fit)])]
-    with pytest.raises(ValueError, match=r"fit of docs/api\.toml is no public name"):
+    with pytest.raises(ValueError, match=r"fit of docs/api\.toml is not a public name"):
         [*api.by_task([name for name in names if name.name != "fit"])]
 
 
@@ -383,7 +390,7 @@ def test_papers_are_cited_alike():
     yaml = pytest.importorskip("yaml")
     page = (DOCS / "citing.md").read_text(encoding="utf-8")
     cited = yaml.safe_load((DOCS.parent / "CITATION.cff").read_text(encoding="utf-8"))
-    plain = page.replace("{", "").replace("}", "")
+    plain = " ".join(page.replace("{", "").replace("}", "").split())
     for paper in cited["references"]:
         assert f"title = {' '.join(paper['title'].split())}," in plain
         assert f"year = {paper['year']}," in plain

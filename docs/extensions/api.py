@@ -31,21 +31,18 @@ class Name(NamedTuple):
         """Name as Sphinx imports it."""
         return f"{self.space}.{self.name}".replace("kz", "kernelzoo", 1)
 
-    @property
-    def page(self) -> str:
-        """Text of the reference page."""
+    def page(self, howto: list[str]) -> str:
+        """Text of the reference page, which links to the pages of the name's task."""
         value = self.value
         if isinstance(value, type):
             directive = "autoexception" if issubclass(value, Exception) else "autoclass"
         else:
             directive = "autofunction" if callable(value) else "autodata"
-        classes = value if isinstance(value, tuple) else ()
         return TEMPLATES.get_template("name.rst").render(
             name=self,
-            shown=f"{self.space}.{self.name}",
-            directive="py:data" if classes else directive,
+            directive=directive,
             members=own_members(value) if directive == "autoclass" else (),
-            classes=classes,
+            howto=howto,
         )
 
 
@@ -70,7 +67,7 @@ def namespaces() -> dict[str, types.ModuleType]:
 
 
 def public_names() -> Iterator[Name]:
-    """All public names that are no namespaces; a name of two namespaces once, in the inner one."""
+    """All public names except namespaces; a name of two namespaces once, in the inner one."""
     spaces = namespaces()
     inner = {name for space, module in spaces.items() if space != "kz" for name in module.__all__}
     for space, module in spaces.items():
@@ -90,7 +87,8 @@ def pages() -> dict[str, str]:
         for module, _, name in told
     ]
     groups = [*by_task(names), (GROUPS["extensions"], extension)]
-    written = {f"api/{name.qualified}.rst": name.page for name in [*names, *extension]}
+    named = ((name, group["howto"]) for group, listed in groups for name in listed)
+    written = {f"api/{name.qualified}.rst": name.page(howto) for name, howto in named}
     return written | {"api/index.md": TEMPLATES.get_template("api.md").render(groups=groups)}
 
 
@@ -108,7 +106,7 @@ def by_task(names: list[Name]) -> Iterator[tuple[dict[str, Any], list[Name]]]:
         listed = []
         for pattern in group["names"]:
             if not (found := fnmatch.filter(left, pattern)):
-                raise ValueError(f"{pattern} of docs/api.toml is no public name.")
+                raise ValueError(f"{pattern} of docs/api.toml is not a public name.")
             listed += [left.pop(key) for key in found]
         yield group, listed
     if left:

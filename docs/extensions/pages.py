@@ -3,7 +3,6 @@
 import base64
 import json
 from pathlib import Path
-from typing import Any
 
 import api
 import cards
@@ -16,14 +15,6 @@ GENERATED = ("api", "cards", "gallery", "papers")
 NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
 
 
-def _picture(notebook: dict[str, Any]) -> bytes | None:
-    for cell in notebook["cells"]:
-        for output in cell.get("outputs", ()):
-            if "image/png" in output.get("data", {}):
-                return base64.b64decode("".join(output["data"]["image/png"]))
-    return None
-
-
 def gallery() -> dict[str, str | bytes]:
     """Write notebooks, thumbnails and the index of the gallery, by their file in ``docs``."""
     written: dict[str, str | bytes] = {}
@@ -34,17 +25,19 @@ def gallery() -> dict[str, str | bytes]:
         notebook = json.loads(text)
         first = next(cell for cell in notebook["cells"] if cell["cell_type"] == "markdown")
         headings[path.stem] = "".join(first["source"]).partition("\n")[0].removeprefix("# ")
-        if picture := _picture(notebook):
-            pictures[path.stem] = written[f"gallery/{path.stem}.png"] = picture
+        outputs = (each for cell in notebook["cells"] for each in cell.get("outputs", ()))
+        drawn = (
+            each["data"]["image/png"] for each in outputs if "image/png" in each.get("data", ())
+        )
+        if picture := "".join(next(drawn, "")):
+            pictures[path.stem] = written[f"gallery/{path.stem}.png"] = base64.b64decode(picture)
     index = TEMPLATES.get_template("gallery.md").render(headings=headings, pictures=pictures)
     return written | {"gallery/index.md": index}
 
 
 def write(docs: Path) -> None:
     """Write all generated pages; files that did not change keep their time."""
-    wanted: dict[str, str | bytes] = {**gallery()}
-    for room in (api, cards, papers):
-        wanted |= room.pages()
+    wanted = gallery() | api.pages() | cards.pages() | papers.pages()
     for folder in GENERATED:
         for path in (docs / folder).rglob("*"):
             if path.is_file() and path.relative_to(docs).as_posix() not in wanted:

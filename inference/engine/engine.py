@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Literal, Self, get_args
 from weakref import WeakKeyDictionary
 
 import numpy as np
+import pandas as pd
 import pymc as pm
 from xarray import DataTree
 
@@ -63,9 +64,7 @@ class Run:
 
     def streamed(self, model: pm.Model) -> list[str]:
         """Names of the variables whose moments are accumulated draw by draw."""
-        if self.moments is not None:
-            return list(self.moments)
-        return list(getattr(model, "streamed", ()))
+        return list(getattr(model, "streamed", ()) if self.moments is None else self.moments)
 
     def track(
         self, total: int | None, description: str, *, usual: int | None = None
@@ -117,6 +116,10 @@ class Engine(ABC):
     def settings(self) -> dict[str, Any]:
         """Settings of the algorithm, by name."""
         return {f.name: getattr(self, f.name) for f in fields(self)} if is_dataclass(self) else {}
+
+    def _repr_html_(self) -> str:
+        shown = {name: "default" if x is None else x for name, x in vars(self).items()}
+        return pd.Series(shown, dtype=object).to_frame(self.name).to_html()
 
     def settings_on(self, model: pm.Model) -> dict[str, Any]:
         """Give the settings in force on a model, defaults included."""

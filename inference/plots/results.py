@@ -21,8 +21,10 @@ from ..engine.paper import identified
 from ..engine.provenance import check_result, check_results
 
 #: Okabe and Ito's colour-blind safe palette, without yellow, which is unreadable on white.
-PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-#: Engines in the order of their colours, which then begin again.
+OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+#: With three dark colours, of which colour-blind eyes, too, tell each from all others.
+PALETTE = (*OKABE_ITO, "#5A1E5A", "#961E00", "#0000C3")
+#: Engines in the order of their colours.
 ENGINES = ("Gibbs", "VB", "NUTS", "ADVI", "SMC", "Laplace", "Pathfinder", "Exact", "EM", "MAP")
 #: Opacity of results that are unreliable.
 FAINT = 0.35
@@ -182,7 +184,7 @@ def engine_colors(named: Mapping[str, Any]) -> dict[str, str]:
     colors: dict[str, str] = {}
     for name, entry in named.items():
         engine = getattr(entry, "attrs", {}).get("engine")
-        first = ENGINES.index(engine) % len(PALETTE) if engine in ENGINES else 0
+        first = ENGINES.index(engine) if engine in ENGINES else 0
         order = PALETTE[first:] + PALETTE[:first]
         colors[name] = next((c for c in order if c not in colors.values()), order[0])
     return colors
@@ -343,6 +345,7 @@ def plot_bound(result: DataTree) -> NDArray:
     check_result(result, "result", "plot_bound")
     trajectory = result["trajectory"].to_dataset() if "trajectory" in result.children else Dataset()
     name = next((name for name in TITLES if name in trajectory), None)
+    (color,) = engine_colors({"": result}).values()
     if name is None:
         groups = ", ".join(result.children)
         got = f"a result of {result.attrs.get('engine', 'an unknown engine')} with {groups}"
@@ -358,7 +361,7 @@ def plot_bound(result: DataTree) -> NDArray:
         style = {"color": GREY, "linewidth": 1.0, "label": "other starts"}
         if start == best:
             label = f"start {bound['start'].values[best]}: {values[np.isfinite(values)][-1]:,.2f}"
-            style = {"color": PALETTE[0], "linewidth": 2.2, "label": label, "zorder": 3}
+            style = {"color": color, "linewidth": 2.2, "label": label, "zorder": 3}
         axes[0].plot(bound["iteration"], values, **style)
         changes = np.abs(np.diff(values))
         axes[1].plot(bound["iteration"][1:], np.where(changes > 0, changes, np.nan), **style)

@@ -351,6 +351,14 @@ def test_the_count_of_coordinates_follows_the_model():
     assert coordinates(model) == 6
 
 
+def test_settings_print_as_html():
+    html = kz.VB(tolerance=1e-3)._repr_html_()
+    rows = dict(re.findall(r"<th>(\w+)</th>\s*<td>(.*?)</td>", html))
+    assert "<th>VB</th>" in html
+    assert rows == dict.fromkeys(vars(kz.VB()), "default") | {"tolerance": "0.001"}
+    assert "<th>Exact</th>" in kz.Exact()._repr_html_()
+
+
 def test_engines_print_as_text_and_html(model):
     table = kz.engines(model)
     text, html = repr(table), table._repr_html_()

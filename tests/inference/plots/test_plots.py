@@ -10,7 +10,9 @@ from matplotlib.colors import to_rgb
 from xarray import Dataset, DataTree
 
 import kernelzoo as kz
+from kernelzoo.inference.engine.engine import every_engine
 from kernelzoo.inference.plots import plot_bound, plot_engines, plot_weights
+from kernelzoo.inference.plots.results import engine_colors
 
 mpl.use("Agg")
 
@@ -165,6 +167,39 @@ def test_an_engine_keeps_its_colour_and_poor_results_are_faint(poor):
     np.testing.assert_array_equal(draws.get_facecolor()[0, :3], to_rgb(both["VB"][0]))
 
 
+#: Linear RGB as eyes without long, medium or short cones see it: Machado et al. (2009), doi
+#: 10.1109/TVCG.2009.113, table 1, severity 1.
+EYES = [
+    np.eye(3),
+    [[0.152, 1.053, -0.205], [0.115, 0.786, 0.099], [-0.004, -0.048, 1.052]],
+    [[0.367, 0.861, -0.228], [0.280, 0.673, 0.047], [-0.012, 0.043, 0.969]],
+    [[1.256, -0.077, -0.179], [-0.078, 0.931, 0.148], [0.005, 0.691, 0.304]],
+]
+
+
+def oklab(linear):
+    """Colours in a space where distances are those that eyes see: Ottosson (2020)."""
+    cones = np.cbrt(
+        np.clip(linear, 0, 1)
+        @ [[0.4122, 0.2119, 0.0883], [0.5363, 0.6807, 0.2817], [0.0514, 0.1074, 0.6300]]
+    )
+    return cones @ [[0.2105, 1.9780, 0.0259], [0.7936, -2.4286, 0.7828], [-0.0041, 0.4506, -0.8087]]
+
+
+def test_every_engine_has_a_colour_of_its_own_also_for_colour_blind_eyes():
+    names = [engine.name for engine in every_engine()]
+    trees = [DataTree() for _ in names]
+    for name, tree in zip(names, trees, strict=True):
+        tree.attrs["engine"] = name
+    shown = [engine_colors({"": tree})[""] for tree in trees]
+    srgb = np.array([to_rgb(color) for color in shown])
+    linear = np.where(srgb <= 0.04045, srgb / 12.92, ((srgb + 0.055) / 1.055) ** 2.4)
+    for eye in EYES:
+        seen = oklab(linear @ np.transpose(eye))
+        apart = np.linalg.norm(seen[:, None] - seen, axis=-1)
+        assert apart[np.triu_indices(len(names), 1)].min() > 0.07, eye
+
+
 def test_engines_share_rows_without_hiding_each_other(results):
     heights = [points[:, 1] for points in points_of(*plot_engines(results, var_names=["beta"]))]
     assert (np.diff(heights, axis=0) > 0).all()
@@ -235,6 +270,7 @@ def test_best_start_is_highlighted_and_every_start_drawn():
         np.testing.assert_array_equal(line.get_ydata(), values)
     assert np.argmax([line.get_linewidth() for line in lines]) == 1
     assert lines[0].get_color() == lines[2].get_color() != lines[1].get_color()
+    assert lines[1].get_color() == engine_colors({"VB": trajectory(elbo, best=1)})["VB"]
     names = {text.get_text() for text in bound.figure.legends[0].get_texts()}
     assert names == {"other starts", f"start 1: {elbo[1, 29]:,.2f}"}
     np.testing.assert_allclose(change.get_lines()[0].get_ydata(), np.abs(np.diff(elbo[0])))
