@@ -82,7 +82,7 @@ class Trip:
 
     def _started(self, code: CodeType, offset: int) -> object:
         path = Path(code.co_filename)
-        if not path.is_relative_to(ROOT) or ".venv" in path.parts:
+        if not path.is_relative_to(ROOT) or {".venv", ".ci"}.intersection(path.parts):
             return sys.monitoring.DISABLE
         self.entered.add(code)
         parts = path.relative_to(ROOT).parts
