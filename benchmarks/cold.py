@@ -12,7 +12,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 
-from kernelzoo.inference import engines
+from kernelzoo import engines
 from kernelzoo.models import MODELS
 
 from .record import markdown_table

@@ -14,8 +14,9 @@ from typing import Any
 import arviz as az
 import numpy as np
 
+from kernelzoo import NUTS, Gibbs
 from kernelzoo.datasets import load
-from kernelzoo.inference import NUTS, Engine, Gibbs, identified
+from kernelzoo.inference import Engine, identified
 from kernelzoo.models import MultinomialProbit
 from kernelzoo.models.kernels import gaussian, linear, polynomial
 

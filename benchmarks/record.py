@@ -11,7 +11,8 @@ from typing import Any
 import pymc as pm
 from xarray import DataTree
 
-from kernelzoo.inference import ApproximationWarning, Engine, fit
+from kernelzoo import ApproximationWarning, fit
+from kernelzoo.inference import Engine
 
 #: Libraries on which times depend.
 VERSIONED = ("kernelzoo", "pymc", "pytensor", "numpy", "scipy", "scikit-learn")

@@ -17,10 +17,10 @@ from sklearn.utils.validation import (
 )
 from xarray import DataArray, Dataset, DataTree, concat
 
-from ..inference import ApproximationWarning, fit, predict, select
+from ..inference import ApproximationWarning, fit, predict
 from ..inference.engine.convergence import is_unreliable, k_hat_of, predictions_alone
 from ..inference.engine.provenance import check_fitted, check_result
-from ..inference.left_out import SCALES, why_no_selection
+from ..inference.left_out import SCALES, select, why_no_selection
 from ..models.combinations.sums import FixedWeights
 from ..models.kernels import inverse_multiquadric
 from ..models.kernels.features import Objects

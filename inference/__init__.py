@@ -17,22 +17,9 @@ from .engine.predict import predict as predict
 from .engine.result import ExactOutput as ExactOutput
 from .engine.result import PointOutput as PointOutput
 from .engine.result import VariationalOutput as VariationalOutput
-from .generic import ADVI as ADVI
-from .generic import NUTS as NUTS
-from .generic import SMC as SMC
-from .generic import Laplace as Laplace
-from .generic import Pathfinder as Pathfinder
 from .kernel_completion import DIAGONAL_WISHART, MIXTURE, WISHART
-from .left_out import select as select
 from .multinomial_probit import PROBIT
-from .multinomial_probit.classifier_combination import combine_classifiers as combine_classifiers
 from .mutual_completion import MUTUAL
-from .paper_engines import EM as EM
-from .paper_engines import MAP as MAP
-from .paper_engines import VB as VB
-from .paper_engines import Exact as Exact
-from .paper_engines import Gibbs as Gibbs
-from .recommend import engines as engines
 
 # All papers of the package.
 for paper in (REGRESSION, CLASSIFICATION, PROBIT, WISHART, MIXTURE, DIAGONAL_WISHART, MUTUAL):

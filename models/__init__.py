@@ -1,15 +1,19 @@
 """The papers' models as PyMC models, with their kernels, combinations and distributions."""
 
-from . import combinations, distributions, kernels
-from .composite_function import composite_function
-from .composite_kernel import CompositeKernelClassification, CompositeKernelRegression
-from .declaration import Declaration
-from .diagonal_wishart_completion import DiagonalWishartCompletion
-from .learned_scale import LearnedScale
-from .multinomial_probit import MultinomialProbit
-from .mutual_kernel_completion import CompletionProblem, MutualKernelCompletion
-from .wishart_completion import WishartCompletion
-from .wishart_kernel_mixture import WishartKernelMixture
+from . import combinations as combinations
+from . import distributions as distributions
+from . import kernels as kernels
+from .composite_function import composite_function as composite_function
+from .composite_kernel import CompositeKernelClassification as CompositeKernelClassification
+from .composite_kernel import CompositeKernelRegression as CompositeKernelRegression
+from .declaration import Declaration as Declaration
+from .diagonal_wishart_completion import DiagonalWishartCompletion as DiagonalWishartCompletion
+from .learned_scale import LearnedScale as LearnedScale
+from .multinomial_probit import MultinomialProbit as MultinomialProbit
+from .mutual_kernel_completion import CompletionProblem as CompletionProblem
+from .mutual_kernel_completion import MutualKernelCompletion as MutualKernelCompletion
+from .wishart_completion import WishartCompletion as WishartCompletion
+from .wishart_kernel_mixture import WishartKernelMixture as WishartKernelMixture
 
 MODELS = (
     WishartCompletion,
@@ -20,21 +24,3 @@ MODELS = (
     MultinomialProbit,
     MutualKernelCompletion,
 )
-
-__all__ = [
-    "MODELS",
-    "CompletionProblem",
-    "CompositeKernelClassification",
-    "CompositeKernelRegression",
-    "Declaration",
-    "DiagonalWishartCompletion",
-    "LearnedScale",
-    "MultinomialProbit",
-    "MutualKernelCompletion",
-    "WishartCompletion",
-    "WishartKernelMixture",
-    "combinations",
-    "composite_function",
-    "distributions",
-    "kernels",
-]

@@ -29,8 +29,9 @@ import pandas as pd
 from numpy.typing import NDArray
 from xarray import DataArray, Dataset, DataTree
 
+from kernelzoo import Gibbs, combine_classifiers, fit, predict
 from kernelzoo.datasets import Split, load
-from kernelzoo.inference import Gibbs, Run, combine_classifiers, fit, predict
+from kernelzoo.inference import Run
 from kernelzoo.inference.engine import lean_tree
 from kernelzoo.models import MultinomialProbit
 from kernelzoo.models.kernels import Kernels, gaussian, linear, polynomial

@@ -22,8 +22,9 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import digamma
 
+from kernelzoo import MAP, fit, predict
 from kernelzoo.datasets import Split, twonorm
-from kernelzoo.inference import MAP, Run, fit, predict
+from kernelzoo.inference import Run
 from kernelzoo.inference.composite_kernel.vb import Data, sample, update
 from kernelzoo.inference.composite_kernel.vb import start as first_state
 from kernelzoo.inference.composite_kernel.vb_likelihoods import Bernoulli

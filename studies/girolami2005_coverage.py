@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 from sklearn.datasets import make_friedman1
 
-from kernelzoo.inference import ApproximationWarning, fit, predict
+from kernelzoo import ApproximationWarning, fit, predict
 from kernelzoo.models import CompositeKernelRegression
 from kernelzoo.models.combinations import DirichletWeights
 from kernelzoo.models.kernels import Kernels, gaussian, linear, polynomial

@@ -22,8 +22,8 @@ from sklearn.multiclass import OneVsRestClassifier
 from sklearn.preprocessing import StandardScaler, label_binarize
 from sklearn.svm import SVC
 
+from kernelzoo import EM, fit, predict
 from kernelzoo.datasets import load
-from kernelzoo.inference import EM, fit, predict
 from kernelzoo.inference.completion import impute_kernels, missing_entries
 from kernelzoo.inference.scores import correlation_distance, entry_coverage
 from kernelzoo.models import MutualKernelCompletion

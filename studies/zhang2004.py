@@ -19,7 +19,7 @@ from sklearn.metrics.pairwise import euclidean_distances
 from sklearn.model_selection import GridSearchCV
 from sklearn.svm import SVC
 
-from kernelzoo.inference import EM, Gibbs, fit
+from kernelzoo import EM, Gibbs, fit
 from kernelzoo.inference.kernel_completion.classifiers import KernelClassifier, KernelNearestMean
 from kernelzoo.inference.mutual_completion import ideal_kernel
 from kernelzoo.models import DiagonalWishartCompletion, WishartCompletion

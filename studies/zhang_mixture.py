@@ -26,7 +26,7 @@ import xarray as xr
 from numpy.typing import NDArray
 from scipy.linalg import solve
 
-from kernelzoo.inference import EM, fit
+from kernelzoo import EM, fit
 from kernelzoo.inference.completion import learn_weights, match_wishart
 from kernelzoo.inference.kernel_completion import OBJECTIVES, leave_one_out_rows
 from kernelzoo.inference.kernel_completion.classifiers import (

@@ -4,7 +4,7 @@ import zlib
 from dataclasses import dataclass
 from functools import cache
 
-from kernelzoo.inference import engines
+from kernelzoo import engines
 from kernelzoo.models import MODELS
 from kernelzoo.models.declaration import Declaration
 

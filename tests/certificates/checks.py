@@ -4,19 +4,8 @@ from collections.abc import Sequence
 from functools import singledispatch
 from typing import Any, Protocol
 
-from kernelzoo.inference import (
-    ADVI,
-    EM,
-    MAP,
-    NUTS,
-    SMC,
-    VB,
-    Engine,
-    Exact,
-    Gibbs,
-    Laplace,
-    Pathfinder,
-)
+from kernelzoo import ADVI, EM, MAP, NUTS, SMC, VB, Exact, Gibbs, Laplace, Pathfinder
+from kernelzoo.inference import Engine
 from kernelzoo.inference.diagnostics.calibrate import DRAWS
 
 from .agreement import Agreement

@@ -16,8 +16,9 @@ from pytensor.gradient import grad
 from scipy.optimize import minimize
 from xarray import DataTree
 
+from kernelzoo import EM, MAP, Laplace
 from kernelzoo.custom_steps.block import ValueMap
-from kernelzoo.inference import EM, MAP, Engine, Laplace
+from kernelzoo.inference import Engine
 from kernelzoo.inference.engine.evaluation import python_mode
 from kernelzoo.inference.generic import unconstrained_labels
 from kernelzoo.inference.paper_engines import BY_GRADIENTS
