@@ -138,11 +138,9 @@ class KernelPredictor(KernelReader):
         if described != list(self.kernel_names_):
             weights = weights.assign_coords(description=("kernel", described))
         if why := weights.attrs.get("unreliable"):
-            warn_user(
-                f"The weights are unreliable, because {why}. Fit with engine='gibbs', or with more "
-                "draws, to read them.",
-                ApproximationWarning,
-            )
+            better = "more draws" if self.result_.attrs.get("kind") == "mcmc" else "engine='gibbs'"
+            message = f"The weights are unreliable, because {why}. Fit with {better} to read them."
+            warn_user(message, ApproximationWarning)
         return weights
 
     @property

@@ -16,7 +16,11 @@ if TYPE_CHECKING:
 __all__ = ["evidence", "page"]
 
 _MISSING = "not run yet"
-_RULES = "\n".join(f"- **{colour}**: {rule}." for colour, rule in RULES.items())
+_NAMES = {colour: _MISSING if colour == "not run" else colour for colour in RULES}
+_RULES = "\n".join(
+    f'- <span class="certificate {name.replace(" ", "-")}">{name}</span>: {RULES[colour]}.'
+    for colour, name in _NAMES.items()
+)
 _INTRODUCTION = """\
 # Certificates
 
