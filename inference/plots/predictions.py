@@ -161,8 +161,8 @@ def plot_reliability(
     events = [_events(entry, labels) for entry in named.values()]
     figure, axes = plt.subplots(figsize=(4.6, 4.9), layout="constrained")
     colors = engine_colors(named)
-    for (name, color), (confidence, correct), marker in zip(
-        colors.items(), events, cycle(MARKERS), strict=False
+    for number, ((name, color), (confidence, correct), marker) in enumerate(
+        zip(colors.items(), events, cycle(MARKERS), strict=False)
     ):
         display = CalibrationDisplay.from_predictions(
             correct, confidence, n_bins=bins, name=name, ax=axes, color=color, marker=marker
@@ -170,7 +170,9 @@ def plot_reliability(
         inner = np.linspace(0, 1, bins + 1)[1:-1]
         sizes = np.bincount(np.searchsorted(inner, confidence))
         for x, y, size in zip(display.prob_pred, display.prob_true, sizes[sizes > 0], strict=True):
-            axes.annotate(str(size), (x, y), (5, -9), textcoords="offset points", color=color)
+            # Below one another, where curves meet.
+            place = {"xytext": (5, -9 * (1 + number)), "textcoords": "offset points"}
+            axes.annotate(str(size), (x, y), **place, color=color)
     axes.legend().remove()
     figure.legend(loc="outside lower center", ncols=2, frameon=False)
     axes.set(
