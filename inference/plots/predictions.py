@@ -28,6 +28,8 @@ from ..engine.provenance import check_result
 from .results import PALETTE, engine_colors
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+# Offsets of the counts of a curve from its points: curves meet.
+CORNERS = ((5, -9), (-20, 4), (5, 4), (-20, -9))
 #: Largest number of draws over which the predictions of regions average.
 DRAWS = 200
 
@@ -161,8 +163,8 @@ def plot_reliability(
     events = [_events(entry, labels) for entry in named.values()]
     figure, axes = plt.subplots(figsize=(4.6, 4.9), layout="constrained")
     colors = engine_colors(named)
-    for number, ((name, color), (confidence, correct), marker) in enumerate(
-        zip(colors.items(), events, cycle(MARKERS), strict=False)
+    for (name, color), (confidence, correct), marker, corner in zip(
+        colors.items(), events, cycle(MARKERS), cycle(CORNERS), strict=False
     ):
         display = CalibrationDisplay.from_predictions(
             correct, confidence, n_bins=bins, name=name, ax=axes, color=color, marker=marker
@@ -170,9 +172,7 @@ def plot_reliability(
         inner = np.linspace(0, 1, bins + 1)[1:-1]
         sizes = np.bincount(np.searchsorted(inner, confidence))
         for x, y, size in zip(display.prob_pred, display.prob_true, sizes[sizes > 0], strict=True):
-            # Below one another, where curves meet.
-            place = {"xytext": (5, -9 * (1 + number)), "textcoords": "offset points"}
-            axes.annotate(str(size), (x, y), **place, color=color)
+            axes.annotate(str(size), (x, y), corner, textcoords="offset points", color=color)
     axes.legend().remove()
     figure.legend(loc="outside lower center", ncols=2, frameon=False)
     axes.set(
