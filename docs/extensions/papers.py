@@ -1,6 +1,7 @@
 """Pages of the papers: models, notation, equations, open points, and tables beside ours."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -44,9 +45,18 @@ def _of_model(name: str) -> str:
 
 def _left_open(prefix: str, studies: dict[str, Study]) -> list[str]:
     notes = dict.fromkeys(study.notes for study in studies.values() if study.notes)
-    reasons = dict.fromkeys(r for study in studies.values() for r in study.irreproducible.values())
-    unclear = [f"A cell of a table cannot be reproduced: {reason}." for reason in reasons]
+    unclear = dict.fromkeys(
+        f"{_short(study.title)}, cells that cannot be reproduced: {reason}."
+        for study in studies.values()
+        for reason in study.irreproducible.values()
+    )
     return [*DESCRIPTIONS["choices"][prefix], *notes, *unclear]
+
+
+def _short(title: str) -> str:
+    """Title of a study without the paper, whose page it is on."""
+    short = re.sub(r"^.*\(\d{4}\)[,:] ", "", title)
+    return short[:1].upper() + short[1:]
 
 
 def _of_study(name: str, study: Study) -> str:
@@ -59,7 +69,7 @@ def _of_study(name: str, study: Study) -> str:
     further = [row for row in rows if study.published and not row[2]]
     return TEMPLATES.get_template("study.md").render(
         name=name,
-        title=study.title if name not in study.title else name,
+        title=_short(study.title),
         study=study,
         report=report,
         header=HEADER,
