@@ -11,7 +11,7 @@ SUITABLE   := import ensurepip, sys, venv; sys.exit(not (3, 12) <= sys.version_i
 VENV := .venv/bin/python
 # -P: the folders of the checkout are no modules of their own, only those of kernelzoo.
 PYTEST := $(VENV) -P -m pytest
-# Processes of a test run and of the site: PyMC's compilations dominate and run side by side.
+# `pytest-xdist` processes of a test run: PyMC's compilations dominate and run side by side.
 WORKERS ?= 2
 # Further arguments of pytest, such as ARGS="tests/models -k probit".
 ARGS ?=
@@ -111,7 +111,7 @@ types: .venv/installed ## mypy on the package, and on what lies beside it
 	    -m draw_references -p studies -p benchmarks
 
 docs: .venv/installed ## build the documentation into docs/_build/html, its code run; warnings are errors
-	$(VENV) -m sphinx -q -W --keep-going -j $(WORKERS) -b html docs docs/_build/html
+	$(VENV) -m sphinx -q -W --keep-going -b html docs docs/_build/html
 	$(VENV) docs/check.py docs/_build/html
 
 notebooks: .venv/installed ## execute every notebook; its assertions can fail
