@@ -180,15 +180,9 @@ class KernelPredictor(KernelReader):
         """
         check_result(result, "result", f"{cls.__name__}.from_result")
         estimator = cls(**parameters)
-        ids, order = ids_of(X), None
-        if "observed_data" in result.children:
-            order = result["observed_data"].to_dataset().indexes.get("obs")
-            # Weights repeat objects.
-            order = order if order is None else order.unique()
-        if ids is None or order is None or not ids.is_unique or {*ids} != {*order}:
-            order = None
-        elif labels_of(as_frame(y)) is None and len(y) == len(ids):
-            y = (pd.Series if np.ndim(y) == 1 else pd.DataFrame)(np.asarray(y), index=ids)
+        ids = ids_of(X)
+        if (order := _order_in(result, ids)) is not None:
+            y, sample_weight = (_with_ids(each, ids) for each in (y, sample_weight))
         # Results of earlier versions do not name the choice, which is then made again.
         saved = result["selection"].attrs if "selection" in result.children else {}
         estimator._declare(X, y, sample_weight, order, saved)
@@ -259,12 +253,9 @@ class KernelPredictor(KernelReader):
 
     def _copies(self, X: Any, y: Any, sample_weight: Any, objects: Objects) -> NDArray[np.intp]:
         """Rows of the training objects, each as often as its weight says."""
-        owner, ids = type(self).__name__, ids_of(X)
+        owner = type(self).__name__
         weights = self._in_order_of(X, y, sample_weight)[1]
-        if labels_of(weights) is None and ids is not None and len(ids) == len(weights):
-            weights = pd.Series(np.asarray(weights), ids)
-        if ids is None or ids.is_unique:
-            weights = aligned(weights, objects.labels, "sample_weight", owner)
+        weights = aligned(weights, objects.labels, "sample_weight", owner)
         powers = column_or_1d(check_real(weights, "sample_weight", owner))
         check_consistent_length(objects.labels, powers)
         whole = (powers >= 0) & (powers == np.floor(powers)) & np.isfinite(powers)
@@ -368,6 +359,25 @@ class KernelPredictor(KernelReader):
         if ids is None:
             return ordered, sample_weight
         return ordered, aligned(sample_weight, ids, "sample_weight", owner)
+
+
+def _order_in(result: DataTree, ids: pd.Index | None) -> pd.Index | None:
+    """Ids of the training objects in the order of a result; None if it has others."""
+    # Along "obs", weights repeat objects or leave them out.
+    for group, dim in (("constant_data", "basis"), ("observed_data", "obs")):
+        known = result[group].to_dataset().indexes.get(dim) if group in result.children else None
+        if ids is not None and known is not None and ids.is_unique and {*ids} == {*known}:
+            return known.unique()
+    return None
+
+
+def _with_ids(values: Any, ids: pd.Index | None) -> Any:
+    """Values with the ids of the objects, whose order they have, unless they are labelled."""
+    if ids is None or values is None or labels_of(as_frame(values)) is not None:
+        return values
+    if len(values) != len(ids):
+        return values
+    return (pd.Series if np.ndim(values) == 1 else pd.DataFrame)(np.asarray(values), index=ids)
 
 
 def _is_auto(parameter: Any) -> bool:
