@@ -9,12 +9,8 @@ import numpy as np
 import pandas as pd
 import pymc as pm
 from numpy.typing import NDArray
-from sklearn.utils.validation import (
-    check_consistent_length,
-    check_is_fitted,
-    column_or_1d,
-    validate_data,
-)
+from sklearn.utils import column_or_1d
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 from xarray import DataArray, Dataset, DataTree, concat
 
 from ..inference import ApproximationWarning, fit, predict
@@ -371,11 +367,9 @@ def _order_in(result: DataTree, ids: pd.Index | None) -> pd.Index | None:
     return None
 
 
-def _with_ids(values: Any, ids: pd.Index | None) -> Any:
+def _with_ids(values: Any, ids: Any) -> Any:
     """Values with the ids of the objects, whose order they have, unless they are labelled."""
-    if ids is None or values is None or labels_of(as_frame(values)) is not None:
-        return values
-    if len(values) != len(ids):
+    if values is None or labels_of(as_frame(values)) is not None or len(values) != len(ids):
         return values
     return (pd.Series if np.ndim(values) == 1 else pd.DataFrame)(np.asarray(values), index=ids)
 

@@ -210,8 +210,7 @@ def loo_kfold(
 SCALES = (0.1, 1.0, 10.0, 100.0, 1_000.0, 10_000.0)
 # Objects that take part. Scales are a factor of ten apart: 400 objects tell them apart.
 MOST = 400
-# The best scale grows with the number of objects per column: of up to 400 columns, so many objects
-# take part. Above the second number, one fold suffices.
+# More with few columns, as the best scale grows with objects per column; then one fold suffices.
 MOST_OF_A_BASIS, ONE_FOLD = 4_000, 1_600
 # Draws from q for each prediction, from the same random numbers for all candidates.
 DRAWS = 100
