@@ -27,7 +27,7 @@ def fingerprint_of_code(cell: Cell) -> str:
 
 
 def files_of(cell: Cell) -> list[Path]:
-    """Files of a cell's declaration and engine: a paper's rooms, or the engine's own module.
+    """Files of a cell's declaration and engine, with what they import of the paper's rooms.
 
     Code that all cells share, such as `fit`, is not among them: its tests prove it.
     """
@@ -38,14 +38,32 @@ def files_of(cell: Cell) -> list[Path]:
         own: object = type(engine)
         if isinstance(engine, PaperEngine):
             own = engine.algorithm(problem_of(cell.variant)).function
-        found.add(_file(own))
-        room = _file(own).parent
-        if (_PACKAGE / "custom_steps" / room.name).is_dir():
-            shared = {"VB": "inference/variational", "Gibbs": "custom_steps/moves"}
-            rooms = [room, _PACKAGE / "custom_steps" / room.name]
-            rooms += [_PACKAGE / shared[cell.engine]] if cell.engine in shared else []
-            found.update(path for each in rooms for path in each.glob("*.py"))
+        found |= _engine_files(_file(own))
     return sorted(found)
+
+
+def _engine_files(own: Path) -> set[Path]:
+    """Follow the imports of an engine's file; one that makes steps stands for all of its paper."""
+    room, steps = own.parent, _PACKAGE / "custom_steps" / own.parent.name
+    if own.stem == "__init__":
+        moves = (_PACKAGE / "custom_steps" / "moves").glob("*.py")
+        return {own, *steps.glob("*.py"), *moves}
+    rooms = {room, _PACKAGE / "inference" / "variational"} if steps.is_dir() else set()
+    found, left = set(), [own]
+    while left:
+        found.add(path := left.pop())
+        left += [each for each in _imported(path) - found if each.parent in rooms]
+    return found
+
+
+def _imported(path: Path) -> set[Path]:
+    """Modules of the package that a file imports."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            origin = path.parents[node.level - 1].joinpath(*(node.module or "").split("."))
+            found |= {origin / alias.name for alias in node.names} | {origin}
+    return {path.with_suffix(".py") for path in found if path.with_suffix(".py").is_file()}
 
 
 def _file(documented: object) -> Path:

@@ -383,6 +383,8 @@ def test_code_of_a_cell_is_that_of_its_declaration_engine_and_steps(slug, files)
     found = {path.relative_to(code._PACKAGE).as_posix() for path in code.files_of(cell)}
     assert files <= found
     assert not {"validation.py", "inference/engine/fit.py"} & found
+    others = {"gibbs": "vb", "vb": "predict"}.get(slug.split("-")[1], "")
+    assert f"inference/multinomial_probit/{others}.py" not in found
 
 
 def test_certificates_outlast_a_version_of_kernelzoo_but_not_of_a_library(monkeypatch):
