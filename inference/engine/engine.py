@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields, is_dataclass
 from inspect import signature
+from math import prod
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, get_args
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import pandas as pd
@@ -29,8 +29,6 @@ Kind = Literal["exact", "mcmc", "vb", "point"]
 USUAL = 100
 # A matrix over this many coordinates takes 0.8 GB.
 LARGEST_DIMENSION = 10_000
-# The count takes a compilation. By model: the shapes it was made for, and the count.
-_COORDINATES: WeakKeyDictionary[pm.Model, tuple[object, int]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -206,13 +204,16 @@ def too_large(model: pm.Model) -> str | None:
 
 
 def coordinates(model: pm.Model) -> int:
-    """Count the unconstrained coordinates of a model."""
-    shapes = tuple(data.get_value(borrow=True).shape for data in model.data_vars)
-    known, size = _COORDINATES.get(model, (None, 0))
-    if known != (shapes, len(model.free_RVs)):
-        size = sum(np.size(value) for value in model.initial_point().values())
-        _COORDINATES[model] = (shapes, len(model.free_RVs)), size
-    return size
+    """Count the unconstrained coordinates of a model, without a compilation where dims tell."""
+    count = 0
+    for rv in model.free_RVs:
+        shape, dims = model.rvs_to_values[rv].type.shape, model.named_vars_to_dims.get(rv.name, ())
+        if None in shape:
+            if rv.owner.op.ndim_supp or not dims or not all(map(model.coords.get, dims)):
+                return sum(np.size(value) for value in model.initial_point().values())
+            shape = tuple(len(model.coords[dim]) for dim in dims)
+        count += prod(shape)
+    return count
 
 
 def unknown_combination(model: Any, rules: Iterable[type], others: str = "") -> str | None:

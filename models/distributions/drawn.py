@@ -19,11 +19,12 @@ class DrawnRV(SymbolicRandomVariable):
         """Apply the variable to its parameters."""
         given = tuple(map(pt.as_tensor, parameters))
         rng, size = normalize_rng_param(rng), normalize_size_param(size)
-        batch = size
+        # Of the parameters themselves, PyTensor would rewrite the graphs to infer shapes.
+        inner, batch = [parameter.type() for parameter in given], size
         if rv_size_is_none(size):
-            batch = implicit_size_from_params(*given, ndims_params=cls.ndims_params)
-        outputs = list(cls.draws(rng, tuple(batch), *given))
-        return cls(inputs=[rng, size, *given], outputs=outputs)(rng, size, *given)
+            batch = implicit_size_from_params(*inner, ndims_params=cls.ndims_params)
+        outputs = list(cls.draws(rng, tuple(batch), *inner))
+        return cls(inputs=[rng, size, *inner], outputs=outputs)(rng, size, *given)
 
     @classmethod
     @abstractmethod

@@ -339,6 +339,15 @@ def test_engines_say_where_a_model_is_too_large_for_them():
     assert "small n" not in {*own.frame["applies"]}
 
 
+@pytest.mark.parametrize("name", MODELS)
+def test_the_count_of_coordinates_is_that_of_the_initial_point(name, monkeypatch):
+    model = EXAMPLES[name]
+    start = model.initial_point()
+    if name != "DiagonalWishartCompletion":
+        monkeypatch.setattr(type(model), "initial_point", None, raising=False)
+    assert coordinates(model) == sum(map(np.size, start.values()))
+
+
 def test_the_count_of_coordinates_follows_the_model():
     with pm.Model() as model:
         data = pm.Data("data", np.zeros(3))
@@ -349,6 +358,11 @@ def test_the_count_of_coordinates_follows_the_model():
     with model:
         pm.Gamma("s", 1, 1)
     assert coordinates(model) == 6
+    # A simplex has a coordinate less than its dim has labels.
+    with pm.Model(coords={"k": range(4)}) as model:
+        pm.Dirichlet("w", pm.Data("a", np.ones(4)), dims="k")
+        pm.Normal("x", dims="k")
+    assert coordinates(model) == 7
 
 
 def test_settings_print_as_html():
