@@ -438,10 +438,8 @@ def check_labels(
 
 def _is_missing(value: object) -> bool:
     """Whether a label is None, NaN, NaT or NA (`value != value` is true, or raises for NA)."""
-    if value is None:
-        return True
     try:
-        return bool(value != value)
+        return value is None or bool(value != value)
     except (TypeError, ValueError):
         return True
 

@@ -242,10 +242,6 @@ class VB(PaperEngine[VariationalOutput]):
     interpret kernel weights or intervals of VB where the attribute ``pareto_k`` of the result is
     above 0.7 (`fit` warns): q is far narrower than the posterior. Class probabilities suffer less.
 
-    Classifiers with 200 basis functions or more iterate in single precision, then until the end in
-    double precision, which gives the same bound. Kernels for which single precision does not do are
-    found on the way.
-
     Examples
     --------
     >>> vb = kz.fit(model, kz.VB(starts=3), random_seed=1)

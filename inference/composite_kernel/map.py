@@ -255,7 +255,7 @@ def find_composite_kernel_mode(
     alternation = _Alternation(design, likelihood, model.sigma, model.varsigma, tolerance)
     ascended = multistart_ascent(
         [partial(alternation.start, ridge=ridge) for ridge in RIDGES],
-        [alternation.update],
+        alternation.update,
         run,
         len(design),
         known=None if model.learned else np.ones(1),

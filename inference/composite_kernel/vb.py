@@ -40,7 +40,7 @@ from ...numerics.kernel_products import KernelProducts
 from ...validation import Count, Positive, PositiveOrInf
 from ..engine.engine import Run, unknown_combination
 from ..engine.result import VariationalOutput
-from ..variational.ascent import FIRST_ROUND, Coordinates, ascended, multistart_ascent, precisions
+from ..variational.ascent import FIRST_ROUND, Coordinates, ascended, multistart_ascent
 from ..variational.concentration import check_prior
 from ..variational.factors import (
     Gamma,
@@ -113,15 +113,6 @@ def update(data: Data, state: State) -> State:
     noise = data.likelihood.noise(state.alpha, state.weights.mean, state.weights.second)
     state = replace(state, noise=noise)
     return replace(state, objective=_bound(data, state))
-
-
-def updates(data: Data) -> list[Callable[[State], State]]:
-    """`update` in each precision of the passes over the kernels, of which regression has none."""
-    of = data.likelihood
-    if isinstance(of, Gaussian):
-        return [partial(update, data)]
-    likelihoods = (replace(of, dtype=dtype) for dtype in precisions(of.projections.shape[1]))
-    return [partial(update, replace(data, likelihood=likelihood)) for likelihood in likelihoods]
 
 
 def _update_regressors(data: Data, state: State) -> State:
@@ -235,7 +226,7 @@ def fit_composite_kernel(
     data = _inputs(model)
     result = multistart_ascent(
         [partial(start, data, n_functions)],
-        updates(data),
+        partial(update, data),
         run,
         n_kernels,
         known=None if model.learned else np.ones(1),
@@ -271,7 +262,7 @@ def path_of_scales(model: CompositeKernelModel, scales: Sequence[float]) -> Iter
         data = replace(data, priors={**data.priors, "phi": Gamma(model.sigma, scale)})
         phi = replace(state.phi, rate=state.phi.rate + (scale - before))
         state = replace(state, phi=phi, objective=-np.inf)
-        state, before = ascended(state, updates(data), COORDINATES), scale
+        state, before = ascended(state, partial(update, data), COORDINATES), scale
         yield partial(sample, data, state)
 
 

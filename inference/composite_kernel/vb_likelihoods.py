@@ -158,7 +158,7 @@ class Bernoulli:
     after a Cholesky factorisation, for triangular products C^-1 k_kn, whose inner products are the
     covariances of f_k: O(K N M^2 + M^3 + K^2 N M), and the memory of a block per thread. Matrices
     (K, n, M) of a Dask array are made by `functions` when a chunk is read. The `noise` are the
-    points xi (N,) where the bound touches the likelihood. The passes have the precision `dtype`.
+    points xi (N,) where the bound touches the likelihood.
     """
 
     sharing: ClassVar[int] = 1
@@ -166,7 +166,6 @@ class Bernoulli:
     functions: Basis | None
     projections: Array
     n_obs: int
-    dtype: type[np.floating] = np.float64
 
     @classmethod
     def of(
@@ -196,7 +195,7 @@ class Bernoulli:
     ) -> Iterator[tuple[Array, Array]]:
         """Yield the lower Cholesky factor of the precision, and its diagonal."""
         size, vectors = np.linalg.eigh(beta_second)
-        root = (vectors * np.sqrt(np.maximum(size, 0))).T.astype(self.dtype)
+        root = (vectors * np.sqrt(np.maximum(size, 0))).T
         scale = self.kernels.parts(np.sqrt(jaakkola_precision(noise)))
         (gram,) = self.kernels.total(_gram_of_chunk, self.functions, root, by_object=[scale])
         # BLAS returned Fortran order, which LAPACK needs, whatever the sums made of it.
@@ -212,8 +211,7 @@ class Bernoulli:
         mean = beta_mean @ self.projections
         for transposed in (False, True):
             mean = blas.dtrmv(root, mean, lower=True, trans=transposed)
-        shared = self.functions, root.astype(self.dtype), mean
-        moments = self.kernels.each(_moments_of_chunk, *shared)
+        moments = self.kernels.each(_moments_of_chunk, self.functions, root, mean)
         # BLAS left zeros above the diagonal.
         var = np.einsum("ij,ij->j", root, root)
         return Regressors(
@@ -284,13 +282,13 @@ def _gram_of_chunk(
 ) -> tuple[Any]:
     """Lower triangle of sum_n scale_n^2 sum_ij B_ij k_in k_jn' (M, M), for B = root' root.
 
-    O(K^2 N M + K N M^2), in the precision of `root`, as is the next function.
+    O(K^2 N M + K N M^2).
     """
-    total, syrk = np.zeros(()), blas.get_blas_funcs("syrk", (root,))
+    total = np.zeros(())
     for objects, rows in _rows(chunk, functions):
-        scaled = (rows * scale[objects, None]).astype(root.dtype, copy=False)
+        scaled = rows * scale[objects, None]
         turned = (root @ scaled.reshape(len(rows), -1)).reshape(-1, rows.shape[2])
-        total = total + syrk(1.0, turned.T, lower=True)
+        total = total + blas.dsyrk(1.0, turned.T, lower=True)
     return (total,)
 
 
@@ -301,11 +299,11 @@ def _moments_of_chunk(
 
     alpha has this mean and the covariance root' root, `root` lower triangular.
     """
-    moments, trmm = [], blas.get_blas_funcs("trmm", (root,))
+    moments = []
     for _, rows in _rows(chunk, functions):
         f = rows @ mean
-        flat = rows.astype(root.dtype).reshape(-1, len(mean)).T
-        turned = trmm(1.0, root, flat, lower=True, overwrite_b=True).T.reshape(rows.shape)
+        flat = rows.copy().reshape(-1, len(mean)).T
+        turned = blas.dtrmm(1.0, root, flat, lower=True, overwrite_b=True).T.reshape(rows.shape)
         pairs = zip(*np.triu_indices(len(rows)), strict=True)
         spread = [np.einsum("nm,nm->n", turned[i], turned[j]) + f[i] * f[j] for i, j in pairs]
         moments.append(spread)

@@ -12,10 +12,12 @@ from inspect import signature
 from math import prod
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, get_args
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pandas as pd
 import pymc as pm
+from pytensor.tensor import TensorVariable
 from xarray import DataTree
 
 from ...models.declaration import Declaration, source_of
@@ -29,6 +31,8 @@ Kind = Literal["exact", "mcmc", "vb", "point"]
 USUAL = 100
 # A matrix over this many coordinates takes 0.8 GB.
 LARGEST_DIMENSION = 10_000
+# Some counts take a compilation. By model: the shapes they were made for, and the count.
+_COORDINATES: WeakKeyDictionary[pm.Model, tuple[object, int]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -204,16 +208,26 @@ def too_large(model: pm.Model) -> str | None:
 
 
 def coordinates(model: pm.Model) -> int:
-    """Count the unconstrained coordinates of a model, without a compilation where dims tell."""
-    count = 0
-    for rv in model.free_RVs:
-        shape, dims = model.rvs_to_values[rv].type.shape, model.named_vars_to_dims.get(rv.name, ())
-        if None in shape:
-            if rv.owner.op.ndim_supp or not dims or not all(map(model.coords.get, dims)):
-                return sum(np.size(value) for value in model.initial_point().values())
-            shape = tuple(len(model.coords[dim]) for dim in dims)
-        count += prod(shape)
-    return count
+    """Count the unconstrained coordinates of a model."""
+    shapes = tuple(data.get_value(borrow=True).shape for data in model.data_vars)
+    known, size = _COORDINATES.get(model, (None, 0))
+    if known != (shapes, len(model.free_RVs)):
+        sizes = [_size_by_dims(model, rv) for rv in model.free_RVs]
+        if not all(sizes):
+            sizes = [np.size(value) for value in model.initial_point().values()]
+        size = sum(sizes)
+        _COORDINATES[model] = (shapes, len(model.free_RVs)), size
+    return size
+
+
+def _size_by_dims(model: pm.Model, rv: TensorVariable) -> int:
+    """Size of a variable's unconstrained value; 0 where shape and dims do not tell it."""
+    shape = model.rvs_to_values[rv].type.shape
+    if None not in shape:
+        return prod(shape)
+    labels = [model.coords.get(dim) or () for dim in model.named_vars_to_dims.get(rv.name, ())]
+    reshaped = getattr(model.rvs_to_transforms[rv], "ndim_supp", 0)
+    return prod(map(len, labels)) if labels and not reshaped else 0
 
 
 def unknown_combination(model: Any, rules: Iterable[type], others: str = "") -> str | None:

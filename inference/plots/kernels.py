@@ -65,12 +65,10 @@ def plot_kernels(kernels: Any, labels: Any = None, *, classes: Sequence | None =
         counts = np.bincount(codes, minlength=len(known))
         names = known[counts > 0].astype(str)
         edges = np.cumsum([0, *counts[counts > 0]]) - 0.5
-    n_columns = min(4, len(stack))
-    n_rows = -(-len(stack) // n_columns)
-    size = 0.4 + 3.3 * n_columns, 2.9 * n_rows
-    figure, axes = plt.subplots(
-        n_rows, n_columns, figsize=size, layout="constrained", squeeze=False
-    )
+    columns = min(4, len(stack))
+    rows = -(-len(stack) // columns)
+    size = 0.4 + 3.3 * columns, 2.9 * rows
+    figure, axes = plt.subplots(rows, columns, figsize=size, layout="constrained", squeeze=False)
     for each in axes.flat[len(stack) :]:
         each.remove()
     pictures = axes.flat[: len(stack)]
@@ -78,14 +76,8 @@ def plot_kernels(kernels: Any, labels: Any = None, *, classes: Sequence | None =
         values = kernel.to_numpy()
         values = np.where(np.abs(values) > ROUNDING * np.abs(values).max(), values, 0.0)
         low, high = _range(values, gram)
-        image = each.imshow(
-            values,
-            interpolation="nearest",
-            aspect="equal" if gram else "auto",
-            cmap="RdBu" if low < 0 else "Blues",
-            vmin=low,
-            vmax=high,
-        )
+        look = {"aspect": "equal" if gram else "auto", "cmap": "RdBu" if low < 0 else "Blues"}
+        image = each.imshow(values, interpolation="nearest", vmin=low, vmax=high, **look)
         below, above = values.min() < low, values.max() > high
         extend = ("both" if above else "min") if below else ("max" if above else "neither")
         # Inset axes are as high as the picture for any shape.

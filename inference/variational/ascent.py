@@ -14,9 +14,7 @@ higher one, in 4 (median) to 20 times fewer iterations.
 
 On a ridge the increases of the objective shrink slowly, so a small increase does not mean that the
 ascent is finished: the remaining increase is estimated as of a geometric series. The default starts
-compete: after a few iterations of all of them, the highest one runs to its end. Large problems
-iterate in single precision, and end in double precision: the time of a fit is .66 to .96 of that in
-double precision, with the same bound.
+compete: after a few iterations of all of them, the highest one runs to its end.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -43,8 +41,6 @@ MOST_CORNERS = 16
 # most 0.22), and seven times after 12 (1.07); composite classifications never after 12, twice after
 # 8 (1.76); regressions seven times after 24 (4.66), once after 200 (0.53).
 FIRST_ROUND = {"probit": 24, "classification": 12, "regression": 200}
-# Least number of basis functions for iterations in single precision.
-SINGLE_FROM = 200
 # Usual number of iterations of a start.
 USUAL = 100
 # Largest number of iterations of an ascent for predictions.
@@ -148,20 +144,17 @@ class Anderson[S: State]:
 class Ascent[S: State]:
     """Iterations of one start, ended by so many small increases in a row (`patience`).
 
-    A decrease beyond rounding by more than `fall` ends the start before the iteration. Of several
-    `updates` each goes on where the one before, which is less precise, ended or failed.
+    A decrease beyond rounding by more than `fall` ends the start before the iteration.
     """
 
     state: S
-    updates: Sequence[Callable[[S], S]]
+    update: Callable[[S], S]
     patience: int = 1
     fall: float = np.inf
     history: list[float] = field(default_factory=list)
     converged: bool = False
     fell: float = 0.0
     _small: int = field(default=0, init=False)
-    # Objective of the last iteration of the same update.
-    _last: float = field(default=-np.inf, init=False)
 
     @property
     def height(self) -> float:
@@ -195,50 +188,23 @@ class Ascent[S: State]:
 
     def advance(self, tolerance: float, remaining: float = np.inf) -> None:
         """Do one iteration."""
-        try:
-            with np.errstate(**{"all": "ignore"} if len(self.updates) > 1 else {}):
-                state = self.updates[0](self.state)
-        except np.linalg.LinAlgError:
-            if not self._refined():
-                raise
-            self.advance(tolerance, remaining)
-            return
-        before, after = self._last, state.objective
-        allowed = self.fall + max(tolerance, ROUNDING) * abs(before)
-        # The comparison holds for a number alone.
-        if not before - after <= allowed and self._refined():
-            self.advance(tolerance, remaining)
-            return
-        if before - after > allowed:
+        before, state = self.state.objective, self.update(self.state)
+        after = state.objective
+        if before - after > self.fall + max(tolerance, ROUNDING) * abs(before):
             self.fell = before - after
             return
-        self.state, self._last = state, after
+        self.state = state
         self.history.append(after)
         near = self.remaining <= remaining
         small = near and abs(after - before) <= tolerance * abs(after)
         self._small = self._small + 1 if small else 0
         stalled = near and len(self.history) - np.argmax(self.history) > STALL
-        ended = self._small >= self.patience or bool(stalled)
-        self.converged = ended and not self._refined()
-
-    def _refined(self) -> bool:
-        """Go on with the next update, if there is one."""
-        if len(self.updates) == 1:
-            return False
-        self.updates, self._small, self._last = self.updates[1:], 0, -np.inf
-        return True
+        self.converged = self._small >= self.patience or bool(stalled)
 
 
-def precisions(n_basis: int) -> list[type[np.floating]]:
-    """Precisions of the iterations, in their order, with so many basis functions."""
-    return [np.float32, np.float64] if n_basis >= SINGLE_FROM else [np.float64]
-
-
-def ascended[S: State](
-    state: S, updates: Sequence[Callable[[S], S]], coordinates: Coordinates[S]
-) -> S:
+def ascended[S: State](state: S, update: Callable[[S], S], coordinates: Coordinates[S]) -> S:
     """End of an accelerated ascent from one state, for predictions: within about a nat."""
-    ascent = Ascent(state, [Anderson(each, coordinates) for each in updates], PATIENCE)
+    ascent = Ascent(state, Anderson(update, coordinates), PATIENCE)
     while ascent.climbing(MOST_ITERATIONS):
         ascent.advance(tolerance=1e-4, remaining=1.0)
     return ascent.state
@@ -290,7 +256,7 @@ class MultistartResult[S: State]:
 
 def multistart_ascent[S: State](
     starts_at: Sequence[Callable[[Array], S]],
-    updates: Sequence[Callable[[S], S]],
+    update: Callable[[S], S],
     run: Run,
     n_kernels: int,
     *,
@@ -306,19 +272,17 @@ def multistart_ascent[S: State](
     """Do coordinate ascent from every start and choose the start with the highest objective.
 
     `starts_at` make states from initial weights; `known` weights need one start only. A start ends
-    at a relative change below `tolerance` if the estimated `remaining` increase is no larger, after
-    the last of the `updates`. Unless `starts` are given, only the highest goes on after
-    `first_round` iterations. A decrease ends a start, unconverged; an interrupt keeps the states
-    reached so far.
+    at a relative change below `tolerance` if the estimated `remaining` increase is no larger.
+    Unless `starts` are given, only the highest goes on after `first_round` iterations. A decrease
+    ends a start, unconverged; an interrupt keeps the states reached so far.
     """
     compete = first_round is not None and starts is None
     fall = NEW_POINTS if n_kernels > 3 else ROUNDED
 
     def begin(start: Callable[[Array], S], weights: Array) -> Ascent[S]:
         if coordinates is None:
-            return Ascent(start(weights), updates, fall=fall)
-        accelerated = [Anderson(each, coordinates) for each in updates]
-        return Ascent(start(weights), accelerated, PATIENCE, fall)
+            return Ascent(start(weights), update, fall=fall)
+        return Ascent(start(weights), Anderson(update, coordinates), PATIENCE, fall)
 
     n_starts, uniform = starts or min(n_kernels + 1, MOST_STARTS), np.full(n_kernels, 1 / n_kernels)
     if known is not None or (compete and n_kernels > MOST_CORNERS):

@@ -60,7 +60,7 @@ def test_bound_never_falls(seed, regression):
     data, (n_kernels, _, n_functions) = random_problem(seed, regression)
     begin, advance = partial(start, data, n_functions), partial(update, data)
     for ascent in beginnings(
-        lambda weights: Ascent(begin(weights), [advance]),
+        lambda weights: Ascent(begin(weights), advance),
         np.full(n_kernels, 1 / n_kernels),
         2,
         1e-6,

@@ -362,7 +362,8 @@ def test_the_count_of_coordinates_follows_the_model():
     with pm.Model(coords={"k": range(4)}) as model:
         pm.Dirichlet("w", pm.Data("a", np.ones(4)), dims="k")
         pm.Normal("x", dims="k")
-    assert coordinates(model) == 7
+        pm.Gamma("y", 1, 1, dims="k", default_transform=pm.distributions.transforms.simplex)
+    assert coordinates(model) == 3 + 4 + 3
 
 
 def test_settings_print_as_html():

@@ -148,7 +148,7 @@ def test_bound_never_falls(seed):
     data = updates.Data.of(model)
     begin, advance = partial(updates.start, data), partial(updates.update, data)
     ascents = beginnings(
-        lambda weights: Ascent(begin(weights), [advance]),
+        lambda weights: Ascent(begin(weights), advance),
         *(np.full(n_kernels, 1 / n_kernels), 2, 1e-6, rng, lambda: None),
     )
     for ascent in ascents:
