@@ -19,7 +19,7 @@ class DrawnRV(SymbolicRandomVariable):
         """Apply the variable to its parameters."""
         given = tuple(map(pt.as_tensor, parameters))
         rng, size = normalize_rng_param(rng), normalize_size_param(size)
-        # PyTensor rewrites the graphs of what shapes are inferred of: here, variables without any.
+        # Variables without graphs: PyTensor would rewrite those of parameters to infer shapes.
         inner, batch = [parameter.type() for parameter in given], size
         if rv_size_is_none(size):
             batch = implicit_size_from_params(*inner, ndims_params=cls.ndims_params)

@@ -43,13 +43,17 @@ def files_of(cell: Cell) -> list[Path]:
 
 
 def _engine_files(own: Path) -> set[Path]:
-    """Follow the imports of an engine's file; one that makes steps stands for all of its paper."""
+    """Files of an engine: what its own file imports of the paper's rooms, and what that imports.
+
+    A file that makes steps stands for all steps of the paper, and for the moves they are made of.
+    """
     room, steps = own.parent, _PACKAGE / "custom_steps" / own.parent.name
     if own.stem == "__init__":
         moves = (_PACKAGE / "custom_steps" / "moves").glob("*.py")
         return {own, *steps.glob("*.py"), *moves}
-    rooms = {room, _PACKAGE / "inference" / "variational"} if steps.is_dir() else set()
-    found, left = set(), [own]
+    rooms = {room, steps, _PACKAGE / "inference" / "variational"} if steps.is_dir() else set()
+    found: set[Path] = set()
+    left = [own]
     while left:
         found.add(path := left.pop())
         left += [each for each in _imported(path) - found if each.parent in rooms]

@@ -369,22 +369,34 @@ def test_changed_code_makes_a_certificate_stale(wishart_em, tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize(
-    ("slug", "files"),
+    ("slug", "files", "others"),
     [
-        ("wishart-em", {"models/wishart_completion.py", "inference/kernel_completion/wishart.py"}),
-        ("probit-gibbs", {"custom_steps/multinomial_probit/marginal.py"}),
-        ("probit-vb", {"inference/multinomial_probit/vb.py", "inference/variational/ascent.py"}),
-        ("probit-advi", {"models/multinomial_probit.py", "inference/generic.py"}),
-        ("probit-declaration", {"models/multinomial_probit.py", "models/declaration.py"}),
+        (
+            "wishart-em",
+            {"models/wishart_completion.py", "inference/kernel_completion/wishart.py"},
+            {"inference/kernel_completion/classifiers.py"},
+        ),
+        (
+            "probit-gibbs",
+            {"custom_steps/multinomial_probit/marginal.py", "custom_steps/moves/ellipse.py"},
+            {"inference/multinomial_probit/vb.py"},
+        ),
+        (
+            "probit-vb",
+            {"inference/multinomial_probit/vb_kernels.py", "inference/variational/ascent.py"},
+            {"inference/multinomial_probit/predict.py"},
+        ),
+        # Its draws are those of the step.
+        ("mutual-exact", {"custom_steps/mutual_completion/steps.py"}, set()),
+        ("probit-advi", {"models/multinomial_probit.py", "inference/generic.py"}, set()),
+        ("probit-declaration", {"models/multinomial_probit.py", "models/declaration.py"}, set()),
     ],
 )
-def test_code_of_a_cell_is_that_of_its_declaration_engine_and_steps(slug, files):
+def test_code_of_a_cell_is_that_of_its_declaration_engine_and_steps(slug, files, others):
     cell = next(cell for cell in all_cells() if cell.slug == slug)
     found = {path.relative_to(code._PACKAGE).as_posix() for path in code.files_of(cell)}
     assert files <= found
-    assert not {"validation.py", "inference/engine/fit.py"} & found
-    others = {"gibbs": "vb", "vb": "predict"}.get(slug.split("-")[1], "")
-    assert f"inference/multinomial_probit/{others}.py" not in found
+    assert not {"validation.py", "inference/engine/fit.py", *others} & found
 
 
 def test_certificates_outlast_a_version_of_kernelzoo_but_not_of_a_library(monkeypatch):
