@@ -111,7 +111,7 @@ types: .venv/installed ## mypy on the package, and on what lies beside it
 	    -m draw_references -p studies -p benchmarks
 
 docs: .venv/installed ## build the documentation into docs/_build/html, its code run; warnings are errors
-	$(VENV) -m sphinx -q -W --keep-going -b html docs docs/_build/html
+	$(VENV) -m sphinx -q -W --keep-going -j $(WORKERS) -b html docs docs/_build/html
 	$(VENV) docs/check.py docs/_build/html
 
 notebooks: .venv/installed ## execute every notebook; its assertions can fail

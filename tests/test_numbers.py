@@ -57,10 +57,13 @@ def study(name):
 
 
 def is_in(digits, unit, numbers):
-    """Whether a number is one of those, rounded to its digits; 90 % may stand as 0.9."""
+    """Whether a number is one of those, rounded to its decimals; 90 % may stand as 0.9.
+
+    A whole number is one of them as it stands: many numbers of a table round to a small one.
+    """
     value, decimals = float(digits.replace(",", "")), len(digits.partition(".")[2])
     scales = (1, 100) if unit in ("%", "per cent") else (1,)
-    return any(round(scale * x, decimals) == value for x in numbers for scale in scales)
+    return any(round(scale * x, decimals or 9) == value for x in numbers for scale in scales)
 
 
 def unsupported(text, page):
