@@ -121,7 +121,7 @@ def _function(
             f"A Gibbs step cannot own or read {rv.name!r}: its transform depends on the random "
             f"variable(s) {', '.join(needed)}."
         )
-    # There is one call a sweep, so compilation would not pay.
+    # There is one call per sweep, so compilation would not pay.
     function = compile_function([value], output, mode="FAST_COMPILE")
     function.trust_input = True
     return function

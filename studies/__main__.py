@@ -42,6 +42,7 @@ STUDIES: dict[str, Callable[[], Study]] = {
     "damoulas2009-synthetic": damoulas2009_synthetic.study,
     "damoulas2009-protein": partial(damoulas2009.tables_8_to_10, damoulas2009.SCALED),
     "damoulas2009-protein-raw": partial(damoulas2009.tables_8_to_10, damoulas2009.RAW),
+    "damoulas2009-protein-unit": partial(damoulas2009.tables_8_to_10, damoulas2009.UNIT),
     "kato-figure2": kato.figure_2,
     "kato-figure3": kato.figure_3,
     "kato-figure4": kato.figure_4,

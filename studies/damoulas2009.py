@@ -14,7 +14,8 @@ to WProd: one classifier on the combined kernels, with fixed or learned weights 
 selected. `table_7` is by VB throughout, `table_6` by Gibbs sampling as in the paper.
 
 **Tables 8 to 10, Figure 9**: 27 protein folds, six spaces, the division of Ding and Dubchak (2001).
-The kernels are (1 + x'y)^2, whose scale the paper does not give: each scale is a separate study.
+The kernels are (1 + x'y)^2, whose scale the paper does not give: each scale of the kernels, or of
+the features, is a separate study.
 
 Choices where the paper is silent are in the notes of ``studies.toml``.
 """
@@ -34,6 +35,7 @@ from kernelzoo.datasets import Split, load
 from kernelzoo.inference import Run
 from kernelzoo.inference.engine import lean_tree
 from kernelzoo.models import MultinomialProbit
+from kernelzoo.models.combinations import FixedWeights
 from kernelzoo.models.kernels import Kernels, gaussian, linear, polynomial
 
 from .damoulas2009_printed import ascend, draws
@@ -74,12 +76,16 @@ KERNELS: dict[str, Kernels] = {
 }
 # Tables 4 to 10: columns, their feature spaces and kernels.
 DIGITS, SCALED, RAW = "digits", "kernels of diagonal 1", "kernels as they are"
+UNIT = "objects of norm 1"
 DIGIT_SPACES, PROTEIN_SPACES = SETTINGS["digits"], SETTINGS["proteins"]
 SPACE_KERNELS = {
     DIGITS: KERNELS["Gaussian"],
     SCALED: KERNELS["polynomial of diagonal 1"],
     RAW: KERNELS["polynomial"],
+    UNIT: KERNELS["polynomial of diagonal 1"],
 }
+#: Sum of the protein's kernels, beside their mean FixSum.
+TOTAL = "FixSum, weights 1"
 #: Numbers of digits of a class in each of the two parts.
 SIZES = {DIGITS: 20}
 
@@ -178,7 +184,8 @@ def combined_spaces(
     """Test error, and learned weights, of a classifier on combined feature spaces, per cent."""
     split = divide(seed, size)
     spaces = [*split.X_train]
-    settings = {"combination": COMBINATIONS[rule]}
+    ones = FixedWeights([1.0] * len(spaces))
+    settings = {"combination": ones if rule == TOTAL else COMBINATIONS[rule]}
     _, values, result = _classify(column, split, spaces, row, seed, recipe, **settings)
     if rule in LEARNED:
         weights = 100.0 * result["posterior"]["beta"].mean(("chain", "draw")).to_numpy()
@@ -197,6 +204,8 @@ def _classify(
 ) -> tuple[Dataset, dict[str, float], DataTree]:
     """Classify by some feature spaces: predictions, the cells of `_rows_of_classifier`, the fit."""
     train, test = ({space: X[space] for space in spaces} for X in (split.X_train, split.X_test))
+    if column == UNIT:
+        train, test = ({name: _of_norm_1(X) for name, X in part.items()} for part in (train, test))
     kernels = SPACE_KERNELS[column]
     model, result = fitted(kernels(train), split.y_train, seed, recipe, **settings)
     rows = _rows_of_classifier(row, recipe)
@@ -205,6 +214,10 @@ def _classify(
     if len(rows) > 1:
         cells += mixing(predictions, split.y_test)
     return predictions, dict(zip(rows, cells, strict=True)), result
+
+
+def _of_norm_1(X: pd.DataFrame) -> pd.DataFrame:
+    return X.div(np.linalg.norm(X, axis=1), axis=0)
 
 
 def _rows_of_classifier(name: str, recipe: Recipe) -> tuple[str, ...]:
@@ -272,8 +285,8 @@ def table_6() -> Study:
 
 
 def tables_8_to_10(column: str) -> Study:
-    """Tables 8 to 10: single spaces, combined classifiers, combined spaces; a scale of kernels."""
-    combined = {rule: (rule, PROTEIN_RECIPE) for rule in COMBINATIONS}
-    name = f"damoulas2009-protein{'-raw' if column == RAW else ''}"
+    """Tables 8 to 10: single spaces, combined classifiers, combined spaces; on one scale."""
+    combined = {rule: (rule, PROTEIN_RECIPE) for rule in (*COMBINATIONS, TOTAL)}
+    name = f"damoulas2009-protein{ {RAW: '-raw', UNIT: '-unit'}.get(column, '') }"
     absent = absence("protein_fold")
     return _of_spaces(name, column, PROTEIN_SPACES, PROTEIN_RECIPE, combined, absent)

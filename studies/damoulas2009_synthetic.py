@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.ndimage import gaussian_filter
 from scipy.stats import chi2
 
 from kernelzoo.datasets import neal_three_class
@@ -45,6 +46,7 @@ RECIPES = {
 SWEEPS, ITERATIONS = 100_000, 100
 SECONDS = {"Gibbs": f"seconds of {SWEEPS:,} sweeps", "VB": f"seconds of {ITERATIONS} iterations"}
 RATIO = "ratio"
+LEAST = "least error of any rule on new objects"
 
 
 def divided_plane(n: int, seed: int) -> tuple[NDArray, NDArray]:
@@ -131,6 +133,16 @@ def _region_rows(names: list[str]) -> tuple[str, ...]:
     return tuple(f"{name}: {what}" for name in names for what in whats)
 
 
+def least_error(column: str, seed: int, *, n: int, noise: float, side: int) -> dict[str, float]:
+    """Error of Bayes' rule: classes of `n` objects, counted in squares and blurred by the noise."""
+    data = neal_three_class(n, seed, noise=0.0)
+    x, y = np.asarray(data.X)[:, :2].T
+    bins = (np.arange(4), *[np.linspace(-0.5, 1.5, 2 * side + 1)] * 2)
+    counts, _ = np.histogramdd((np.asarray(data.y), x, y), bins)
+    blurred = gaussian_filter(counts, (0, noise * side, noise * side), mode="constant")
+    return {LEAST: 100.0 * float(1 - blurred.max(axis=0).sum() / blurred.sum())}
+
+
 def durations(column: str, seed: int, *, n: int, rounds: int, sweeps: int) -> dict[str, float]:
     """Time Gibbs sweeps, without compilation, and VB iterations alternately on Neal's data."""
     data = neal_three_class(n, seed)
@@ -158,6 +170,8 @@ def study() -> Study:
     for column, noise in {"Neal": 0.1, "Neal, without noise": 0.0}.items():
         settings = grid | {"noise": noise}
         tasks.append(Task(column, _region_rows(list(RECIPES)), regions, settings))
+    squares = {"n": 1_000_000, "noise": 0.1, "side": 200}
+    tasks.append(Task("Neal", (LEAST,), least_error, squares))
     clock = {"n": 400, "rounds": 3, "sweeps": 1000}
     tasks.append(Task("Neal, time", (*SECONDS.values(), RATIO), durations, clock))
     return described("damoulas2009-synthetic", tasks)

@@ -218,13 +218,13 @@ def tabulate(study: Study, found: Mapping[str, Mapping[str, Any]], splits: int) 
         errors = [record["error"] for record in done if "error" in record]
         for row in study.rows_of(task):
             values = [record["values"][row] for record in done if "values" in record]
-            left = task.wanted(splits) - len(values) - len(errors)
-            lines.append(_line(study, task, row, values, errors) | {"left": max(left, 0)})
+            left = max(task.wanted(splits) - len(values) - len(errors), 0)
+            lines.append(_line(study, task, row, values, errors, left) | {"left": left})
     return Report(study, pd.DataFrame(lines))
 
 
 def _line(
-    study: Study, task: Task, row: str, values: list[float], errors: list[str]
+    study: Study, task: Task, row: str, values: list[float], errors: list[str], left: int
 ) -> dict[str, Any]:
     """Paper and ours (mean, sd over splits, divisor n - 1), difference and verdict of a cell."""
     cell = row, task.column
@@ -248,8 +248,10 @@ def _line(
     elif np.isnan(paper.mean):
         told = "not in the paper"
     else:
-        told = verdict(low, high, margin) if reach < np.inf else "too few splits to tell"
-        if told == "differs" and cell in study.irreproducible:
+        told = verdict(low, high, margin)
+        if reach == np.inf or (told == "undecided" and left):
+            told = "too few splits to tell"
+        if told != "agrees" and cell in study.irreproducible:
             told = f"paper's cell cannot be reproduced: {study.irreproducible[cell]}"
     return {
         "column": task.column,
@@ -289,11 +291,12 @@ def verdict(low: float, high: float, margin: float) -> str:
 
     A cell agrees with the paper's if the 95 % interval of the difference of the two means lies
     within the margin, differs if it lies outside of the margin, and is undecided if the interval
-    crosses the margin; fewer than five splits are too few splits to tell. The margin is 2 points
-    for numbers in per cent, a tenth of the printed number for others, or the paper's standard
-    deviation over splits if that is larger. The interval is Welch's over the draw of splits,
-    widened by the rounding of the printed mean; a mean printed without a spread counts as exact. A
-    number that is not a mean over splits agrees if it is the printed one, rounded.
+    crosses the margin; fewer than five splits, or an undecided cell whose splits are not all run,
+    are too few splits to tell. The margin is 2 points for numbers in per cent, a tenth of the
+    printed number for others, or the paper's standard deviation over splits if that is larger. The
+    interval is Welch's over the draw of splits, widened by the rounding of the printed mean; a mean
+    printed without a spread counts as exact. A number that is not a mean over splits agrees if it
+    is the printed one, rounded.
     """
     # The difference of two decimal numbers is not exact.
     if max(-low, high) <= margin + 1e-9:

@@ -208,7 +208,7 @@ def convergence_of_chains(
     stats = tree["sample_stats"].to_dataset() if "sample_stats" in tree.children else {}
     diverged = float(stats["diverging"].mean()) if "diverging" in stats else 0.0
     if diverged > DIVERGING:
-        return _no(tree, f"{diverged:.1%} of the draws diverged: raise target_accept.")
+        return _no(tree, f"{100 * diverged:.1f} % of the draws diverged: raise target_accept.")
     if stuck := constant_variable(tree, model):
         return _no(tree, f"No draw of {stuck} differs from another: chains cannot be compared.")
     # R-hat is NaN for constants and for states that no chain has left.
@@ -252,10 +252,9 @@ def convergence_of_particles(
 ) -> Converged:
     """Apply the rule of particles to those of all chains."""
     if particles < LEAST_PARTICLES or not acceptance >= LEAST_ACCEPTANCE:
-        found = (
-            f"{particles} particles per chain, of whose last moves {acceptance:.2g} were accepted"
-        )
-        return _no(tree, f"{found}: {LEAST_PARTICLES} and {LEAST_ACCEPTANCE} are needed.")
+        found = f"{particles} particles per chain; {acceptance:.2g} of the last moves were accepted"
+        needed = f"at least {LEAST_PARTICLES} and {LEAST_ACCEPTANCE} are needed"
+        return _no(tree, f"{found} ({needed}).")
     return convergence_of_chains(tree, model, particles, ess=False)
 
 

@@ -59,7 +59,7 @@ class CompletedKernels:
     def __repr__(self) -> str:
         """Describe sizes and what was missing."""
         kernels, n, _ = self.mean.shape
-        missing = f"{(~self.visible).mean():.0%} of the rows missing"
+        missing = f"{100 * (~self.visible).mean():.0f} % of the rows missing"
         return f"<CompletedKernels of {len(self)} completions, {kernels} x {n} objects, {missing}>"
 
     @property

@@ -38,7 +38,7 @@ RULES: dict[Colour, str] = {
     "amber": f"""an approximation differs from the reference beyond the errors of both; or, for any
   engine, means differ by more than {BIAS} standard deviations, standard deviations by a factor
   outside of {RATIOS[0]} to {RATIOS[1]}, or k-hat is above {K_HAT}""",
-    "unfinished": "the time of a check was over",
+    "unfinished": "a check ran out of time",
     "green": f"""a decisive check passed that computes the answer itself, such as a gradient at a
   mode, or would find a bias of {SEEN} standard deviations""",
     "pale": f"checks passed, but none would find a bias of {SEEN} standard deviations",

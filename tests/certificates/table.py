@@ -24,7 +24,7 @@ _RULES = "\n".join(
 _INTRODUCTION = """\
 # Certificates
 
-Does each engine do on each model what it says? Each cell is a variant of a model and an engine that
+Is each engine correct on each model? Each cell is a variant of a model and an engine that
 applies to it, on a problem small enough to prove it. A cell leads to its evidence."""
 _LEGEND = f"""\
 ## What the colours mean
@@ -36,8 +36,9 @@ _ALL_STALE = """\
 All certificates shown were made by an earlier version of the code: they say what was proved
 then."""
 _HATCHED = """\
-A hatched cell is **stale**: the code of its declaration, engine or steps has changed since. Here
-and on the cards it says so."""
+A hatched cell is **stale**: the code of its declaration, engine or steps has changed since. It is
+marked "stale" on the cards, too. What models share (distributions, combinations, numerics) makes no
+cell stale: its own tests prove it at every change."""
 _METHOD = f"""\
 `make test-certificates` makes anew the cells that are missing, that are stale because the code of
 their declaration, engine or steps has changed since, or that were made by other libraries, settings
@@ -47,8 +48,8 @@ or checks. It writes one JSON file for each in `docs/certificates/`, and fails a
 
 - *declaration*: two evaluations of the log density are equal, and its gradient is that of central
   differences. (That steps keep the joint distribution of the declaration has no cell here:
-  the [joint tests](howto/extending.md#prove-it) are in `tests/custom_steps/`, and end the gate when
-  they fail.)
+  the [joint tests](howto/extending.md#prove-it) are in `tests/custom_steps/`, and a failure blocks
+  the change.)
 - *Exact, Gibbs, NUTS, SMC*: ranks of true parameters among posterior draws are uniform
   (`kz.calibrate`), and means and spreads are those of the best other sampler.
 - *VB*: the bound equals the mean of log p - log q over draws, and never falls; where the evidence
@@ -86,9 +87,9 @@ def page(certificates: "Mapping[str, Certificate]", cells: Sequence[Cell]) -> st
         _INTRODUCTION,
         f"**{_ALL_STALE}**" if all_stale else "",
         f"**{len(cells)} cells: {', '.join(told)}.** {seconds / 60:.0f} minutes of one core.",
-        _LEGEND,
+        _matrix(cells, colours, stale, hatched),
         _HATCHED if hatched else "",
-        f"## All variants and engines\n\n{_matrix(cells, colours, stale, hatched)}",
+        _LEGEND,
         f"Source: the files in `docs/certificates`; versions: {'; '.join(made)}." if made else "",
         _METHOD,
     ]

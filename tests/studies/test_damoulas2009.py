@@ -13,7 +13,7 @@ TINY = damoulas2009.RECIPE | {
     "algorithm": {"weights": "plug-in", "starts": 1, "max_iterations": 4, "tolerance": 1e-3},
     "sampling": {"draws": 20},
 }
-NAMES = ("table2", "mfeat", "mfeat-gibbs", "synthetic", "protein", "protein-raw")
+NAMES = ("table2", "mfeat", "mfeat-gibbs", "synthetic", "protein", "protein-raw", "protein-unit")
 
 
 @pytest.mark.parametrize("name", [f"damoulas2009-{name}" for name in NAMES])

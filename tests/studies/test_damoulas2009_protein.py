@@ -37,8 +37,19 @@ def test_kernels_are_polynomials_of_two_scales():
     np.testing.assert_allclose(scaled, raw / np.outer(root, root))
 
 
+@needs_proteins
+def test_objects_of_norm_1_are_scaled_in_each_space():
+    X = damoulas2009.proteins().X_train["Comp"]
+    scaled = damoulas2009._of_norm_1(X)
+    np.testing.assert_allclose((scaled**2).sum(axis=1), 1)
+    kernel = damoulas2009.SPACE_KERNELS[damoulas2009.UNIT](scaled).values[0]
+    lengths = np.linalg.norm(X, axis=1)
+    cosine = X.to_numpy() @ X.to_numpy().T / np.outer(lengths, lengths)
+    np.testing.assert_allclose(kernel, ((1 + cosine) / 2) ** 2)
+
+
 def test_products_of_kernels_as_they_are_are_left_out_and_say_so():
-    for column in (damoulas2009.SCALED, damoulas2009.RAW):
+    for column in (damoulas2009.SCALED, damoulas2009.RAW, damoulas2009.UNIT):
         study = damoulas2009.tables_8_to_10(column)
         skipped = {t.rows[0] for t in study.tasks if t.skip and "spans" in t.skip}
         if absence("protein_fold") is None:

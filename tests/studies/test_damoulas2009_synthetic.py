@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from kernelzoo.datasets import neal_three_class
 from studies import damoulas2009_synthetic as synthetic
 
 
@@ -52,6 +53,21 @@ def test_regions_are_compared_with_the_first_recipe():
     assert {row for row in names if row.startswith("Gibbs")} == {
         row for row in synthetic.study().tasks[1].rows if row.startswith("Gibbs")
     }
+
+
+def test_least_error_is_that_of_the_most_frequent_class_of_noisy_objects():
+    found = synthetic.least_error("", 1, n=200_000, noise=0.1, side=100)
+    (error,) = found.values()
+    squares = [np.linspace(-0.5, 1.5, 41)] * 2
+    seen, new = (
+        np.histogramdd((np.asarray(data.y), data.X["x1"], data.X["x2"]), (np.arange(4), *squares))[
+            0
+        ]
+        for data in (neal_three_class(200_000, seed) for seed in (2, 3))
+    )
+    right = np.take_along_axis(new, seen.argmax(axis=0)[None], axis=0).sum()
+    assert error == pytest.approx(100 * (1 - right / 200_000), abs=0.5)
+    assert error > synthetic.least_error("", 1, n=200_000, noise=0.01, side=100)[synthetic.LEAST]
 
 
 def test_quadratic_features():

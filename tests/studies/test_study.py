@@ -383,7 +383,9 @@ def test_verdict_is_where_the_interval_lies(low, high, margin, expected):
         (90.0, Published(91.5, 1.0), 8, None, "agrees"),
         (90.0, Published(94.0, 1.0), 8, None, "differs"),
         (90.0, Published(94.0, 1.0), 8, "typo", "paper's cell cannot be reproduced: typo"),
-        (90.0, Published(91.9, 1.0), 8, "typo", UNDECIDED),
+        (90.0, Published(91.5, 1.0), 8, "typo", "agrees"),
+        (90.0, Published(91.9, 1.0), 8, "typo", "paper's cell cannot be reproduced: typo"),
+        (90.0, Published(94.0, 1.0), 2, "typo", "paper's cell cannot be reproduced: typo"),
         (90.0, Published(91.5, 1.0), FEWEST - 1, None, TOO_FEW),
         (90.0, Published(91.5, 1.0), FEWEST, None, "agrees"),
         (90.0, None, 8, None, "not in the paper"),
@@ -400,7 +402,8 @@ def test_verdict_is_where_the_interval_lies(low, high, margin, expected):
 )
 def test_verdicts_on_the_same_number_in_every_split(ours, paper, splits, reason, expected):
     made = cell((ours,) * splits, paper, **({"reason": reason} if reason else {}))
-    assert report(made, published_splits=30).table["verdict"][0] == expected
+    found = report(made, splits=splits, published_splits=30)
+    assert found.table["verdict"][0] == expected
 
 
 def test_numbers_that_are_not_in_per_cent_have_a_share_as_margin():
@@ -419,6 +422,12 @@ def test_five_wide_splits_prove_no_agreement():
     found = line(Published(91.1, 1.15), values, splits=5, published_splits=30)
     assert found["low"] < -2.0 < 2.0 < found["high"]
     assert found["verdict"] == UNDECIDED
+
+
+def test_undecided_cells_of_unfinished_studies_have_too_few_splits():
+    values = (62.0, 70.0, 78.0, 86.0, 94.0)
+    assert verdict(Published(91.1, 1.15), values, splits=6, published_splits=30) == TOO_FEW
+    assert verdict(Published(91.1, 1.15), (78.0,) * 5, splits=6, published_splits=30) == "differs"
 
 
 def just(distance):
