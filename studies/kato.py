@@ -4,10 +4,9 @@ One set of runs serves the three figures: each study shows its part of the same 
 runs of the others. The paper's seven kernels of yeast proteins are not available; the data sets in
 their place, the methods, and choices where the paper is silent are in ``studies.toml``.
 
-Masks follow the paper: entries that are missing at one ratio are missing at every higher ratio, and
-each object keeps one kernel, chosen at random. A ratio is a share of all pairs of object and
-kernel; in the embryo data it is a share of the known kernel's objects. Labels of the test part are
-used for scores only.
+Masks follow the paper: entries missing at one ratio are missing at every higher one. Here each
+object keeps one kernel, chosen at random. A ratio is a share of all pairs of object and kernel; in
+the embryo data, of the known kernel's objects. Labels of the test part are used for scores only.
 """
 
 import warnings
@@ -150,7 +149,7 @@ def _gibbs(given: Problem, seed: int, recipe: Mapping[str, Any]) -> Completed:
     names = [f"entries_{name}" for name in entries]
     result = fit(model, "gibbs", random_seed=seed, var_names=names, **QUIET, **recipe["fit"])
     with warnings.catch_warnings():
-        # The notes of the studies give the effective draws of the slowest entry.
+        # The notes of the studies say that some entries mix slowly.
         warnings.filterwarnings("ignore", message=".* effective draws: standard deviations")
         completed = predict(model, result, ci_prob=recipe["level"])
     coverage = float(entry_coverage(completed, given.kernels, entries).mean())

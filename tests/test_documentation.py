@@ -360,6 +360,23 @@ def test_every_study_belongs_to_a_paper():
         assert len(owners) == 1, study
 
 
+@pytest.mark.parametrize("prefix", ["zhang2004", "zhang-mixture", "damoulas2009"])
+def test_papers_pages_name_the_cells_that_cannot_be_reproduced(prefix):
+    studies = {name: make() for name, make in papers.STUDIES.items() if name.startswith(prefix)}
+    points = papers._left_open(prefix, studies)
+    cells = [
+        (study.title.rpartition(", ")[2], row, column, reason)
+        for study in studies.values()
+        for (row, column), reason in study.irreproducible.items()
+    ]
+    assert cells
+    for title, row, column, reason in cells:
+        where = f"{title[:1].upper()}{title[1:]}, {column}, cells"
+        named = [point for point in points if where in point and point.endswith(f": {reason}.")]
+        assert len(named) == 1
+        assert row in named[0]
+
+
 def test_tables_of_papers_say_the_rule_and_how_many_splits_their_ledgers_hold(
     monkeypatch, tmp_path
 ):

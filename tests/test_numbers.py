@@ -2,10 +2,13 @@
 
 import re
 import sys
+import tomllib
 from functools import cache
 from pathlib import Path
 
 import pytest
+
+import sentences
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -36,15 +39,22 @@ def measured(block):
 
 @cache
 def numbers_of(source, page):
-    """Numbers in a file, in a study's table or the page's own outputs; or what a formula gives."""
+    """Numbers in a file, in a study's table or the page's own outputs; or what a formula gives.
+
+    ``SOURCE: PART`` is of the lines with PART alone, ``by NAME`` what that function returns.
+    """
     if source.startswith("= "):
-        return [eval(source.removeprefix("= "), {"__builtins__": {}})]
+        return [eval(source.removeprefix("= "), {"__builtins__": {"round": round}})]
+    if source.startswith("by "):
+        return getattr(sentences, source.removeprefix("by "))()
+    source, _, part = source.partition(": ")
     if source.startswith("study "):
         text = study(source.removeprefix("study "))
     else:
         text = (ROOT / source).read_text(encoding="utf-8")
         if ROOT / source == page:
             text = "\n".join(code for _, code in FENCE.findall(text))
+    text = "\n".join(line for line in text.splitlines() if part in line)
     digits = re.findall(r"(?<![\w.])\d[\d,_]*(?:\.\d+)?(?:e-?\d+)?", text)
     return [float(each.replace(",", "").replace("_", "")) for each in digits]
 
@@ -81,6 +91,75 @@ def unsupported(text, page):
 def test_numbers_come_from_files(page):
     found = [*unsupported(page.read_text(encoding="utf-8"), page)]
     assert not found, found
+
+
+#: Texts on the papers' pages, which stand in one line once their line breaks are joined.
+TEXTS = [ROOT / "studies" / "studies.toml", DOCS / "papers.toml"]
+PROSE = {"choices", "left_out", "notes", "measure", "reason", "text", "question"}
+PLACES = re.compile(
+    r"(?:Tables?|Figures?|eqs?|[Ss]ections?)\s[\d(][\d(), and-]*(?:to \d+)?|\(\d{4}\)"
+)
+IN_PROSE = re.compile(rf"(?<![\w.])(\d[\d,]*(?:\.\d+)?(?:e-?\d+)?)(?:\s?({UNIT}|points?)(?![\w]))?")
+
+
+def prose(value, key=None):
+    """Texts under the keys ``PROSE``, in a TOML file's tables."""
+    if isinstance(value, str):
+        return [value] if key in PROSE else []
+    if isinstance(value, list):
+        return [text for each in value for text in prose(each, key)]
+    if not isinstance(value, dict):
+        return []
+    inherited = key if key in PROSE else None
+    return [text for name, each in value.items() for text in prose(each, inherited or name)]
+
+
+def unsupported_prose(file):
+    """Numbers of a TOML file's texts that are in no source of the comments above.
+
+    They have two digits, a unit, a decimal or an exponent.
+    """
+    joined = re.sub(r"\\\n\s*", "", file.read_text(encoding="utf-8"))
+    texts, sources, seen = prose(tomllib.loads(joined)), [], set()
+    for line in joined.splitlines():
+        if line.strip().startswith("# numbers: "):
+            sources += line.strip().removeprefix("# numbers: ").split("; ")
+            continue
+        here = [text for text in texts if text.strip() in line]
+        seen.update(here)
+        for text in here:
+            known = [number for source in sources for number in numbers_of(source, None)]
+            for digits, unit in IN_PROSE.findall(PLACES.sub(" ", ELSE.sub(" ", text))):
+                whole = digits.rstrip(",")
+                if len(whole) == 1 and not unit:
+                    continue
+                if "e" in whole:
+                    form = f".{len(whole.partition('e')[0].partition('.')[2])}e"
+                    found = any(f"{x:{form}}" == f"{float(whole):{form}}" for x in known)
+                else:
+                    found = is_in(whole, unit, known)
+                if not found:
+                    yield f"{whole} {unit}".strip(), text
+        sources = []
+    assert seen == set(texts)
+
+
+@pytest.mark.parametrize("file", TEXTS, ids=lambda file: file.stem)
+def test_numbers_on_the_papers_pages_come_from_files(file):
+    found = [*unsupported_prose(file)]
+    assert not found, found
+
+
+@pytest.mark.parametrize(
+    "text", ["R-hat of 1.4.", "covered 83 %", "510 draws", "entries up to 5e4", "2 points"]
+)
+def test_a_number_of_a_study_without_a_file_is_found(text, tmp_path):
+    file, source = tmp_path / "studies.toml", tmp_path / "measured.md"
+    source.write_text("a: 1.41, 0.83, 510, 46617.8, 2\nb: 1.46, 0.84, 511, 56617.8, 3", "utf-8")
+    body = f'[a]\n{{}}notes = """\\\n    One, \\\n    {text}"""\n'
+    for marker, supported in (("", False), (f": {'a'}", True), (f": {'b'}", False)):
+        file.write_text(body.format(f"# numbers: {source}{marker}\n" if marker else ""), "utf-8")
+        assert bool([*unsupported_prose(file)]) is not supported
 
 
 @pytest.mark.parametrize(

@@ -45,12 +45,13 @@ def _of_model(name: str) -> str:
 
 def _left_open(prefix: str, studies: dict[str, Study]) -> list[str]:
     notes = dict.fromkeys(study.notes for study in studies.values() if study.notes)
-    unclear = dict.fromkeys(
-        f"{_short(study.title)}, cells that cannot be reproduced: {reason}."
-        for study in studies.values()
-        for reason in study.irreproducible.values()
-    )
-    return [*DESCRIPTIONS["choices"][prefix], *notes, *unclear]
+    unclear: dict[tuple[str, str], list[str]] = {}
+    for study in studies.values():
+        for (row, column), reason in study.irreproducible.items():
+            unclear.setdefault((f"{_short(study.title)}, {column}", reason), []).append(row)
+    told = "{}, cells that cannot be reproduced ({}): {}.".format
+    each = (told(where, "; ".join(rows), why) for (where, why), rows in unclear.items())
+    return [*DESCRIPTIONS["choices"][prefix], *notes, *each]
 
 
 def _short(title: str) -> str:

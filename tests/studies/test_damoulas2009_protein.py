@@ -7,6 +7,9 @@ from kernelzoo import datasets
 from studies import damoulas2009
 from studies.data import absence
 
+#: Largest entry of the unscaled kernels, as the choices of the studies print it.
+LARGEST = 5e4
+
 needs_proteins = pytest.mark.skipif(
     absence("protein_fold") is not None, reason="protein_fold is not at hand"
 )
@@ -46,6 +49,16 @@ def test_objects_of_norm_1_are_scaled_in_each_space():
     lengths = np.linalg.norm(X, axis=1)
     cosine = X.to_numpy() @ X.to_numpy().T / np.outer(lengths, lengths)
     np.testing.assert_allclose(kernel, ((1 + cosine) / 2) ** 2)
+
+
+@needs_proteins
+def test_kernels_as_they_are_have_large_entries_and_a_product_near_singularity():
+    product, largest = 1.0, 0.0
+    for X in damoulas2009.proteins().X_train.values():
+        kernel = damoulas2009.SPACE_KERNELS[damoulas2009.RAW](X).values[0]
+        product, largest = product * kernel, max(largest, kernel.max())
+    assert float(f"{largest:.0e}") == LARGEST
+    assert np.linalg.cond(product) > 1e15
 
 
 def test_products_of_kernels_as_they_are_are_left_out_and_say_so():

@@ -157,6 +157,19 @@ def test_units_of_kernels_do_not_matter_to_the_imputations_matrix(small):
         np.testing.assert_allclose(one, other)
 
 
+@pytest.mark.skipif(absence("mfeat") is not None, reason="mfeat is not at hand")
+def test_lambda_hardly_matters_to_the_imputations_matrix():
+    """As the choices of the studies say: the paper names none for it."""
+    given = kato.problem("mfeat", 4, 0.5)
+    train = training_part(np.random.default_rng(4), given.labels, 0.2)
+    for method in ("zero", "mean"):
+        small, ours = (
+            kato._impute(given, 0, METHODS[method] | {"lam": lam}).M for lam in (0.001, 0.1)
+        )
+        areas = [kato.svm_auc(M, given.labels, train) for M in (small, ours)]
+        assert abs(areas[0] - areas[1]) < 0.003
+
+
 def test_gibbs_tells_its_coverage(monkeypatch):
     def two_views(column, seed, ratio):
         """One of them complete, which leaves little to compile."""
