@@ -7,6 +7,7 @@ from pathlib import Path
 
 from scipy.stats import ttest_rel
 
+from studies import damoulas2009_synthetic
 from studies.__main__ import STUDIES
 from studies.study import tabulate
 
@@ -115,3 +116,11 @@ def gap_at_eighty():
         assert gaps[last + 10] == 0
         assert all(compared(method, "zero", ratio) > 0 for ratio in gaps)
     return [-compared("EM as printed", "mean", 80)]
+
+
+def least_error_on_neals_data():
+    """Error of Bayes' rule on Neal's data with the noise, of the study's first split."""
+    study = STUDIES["damoulas2009-synthetic"]()
+    (task,) = (task for task in study.tasks if task.rows == (damoulas2009_synthetic.LEAST,))
+    unit = study.unit(task, 0)
+    return [*unit.run()["values"].values()]
