@@ -259,7 +259,7 @@ def _of_spaces(
         rows = (*_rows_of_classifier(row, own), *weights)
         settings = {"rule": rule, "row": row, "recipe": own, **size}
         too_wide = column == RAW and rule in ("FixProd", "WProd")
-        skip = "the product of these kernels spans 25 orders of magnitude" if too_wide else None
+        skip = "the product of these kernels spans 15 orders of magnitude" if too_wide else None
         tasks.append(Task(column, rows, combined_spaces, settings, absent or skip))
     return described(name, tasks)
 
