@@ -41,6 +41,8 @@ class FittedKernels:
 
     stack: DataArray | ParametricStack
     specification: Kernels
+    #: The same with the widths of the training objects.
+    trained: Kernels
     standardize: bool | str
     #: Training objects, their features scaled.
     objects: Objects
@@ -117,12 +119,13 @@ class KernelReader(BaseEstimator):
             if standardize and block not in grams
         }
         objects = _scaled(objects, scalers)
-        stack = specification(objects)
+        trained = specification.on_training(objects)
+        stack = trained(objects)
         rounding = max((precision_of(tables[block]) for block in grams), default=0.0)
         if isinstance(stack, DataArray) and rounding:
             # Kernels in single precision may have a larger asymmetry and smaller eigenvalues.
             stack.attrs[PRECISION] = rounding
-        return FittedKernels(stack, specification, standardize, objects, scalers, blocks)
+        return FittedKernels(stack, specification, trained, standardize, objects, scalers, blocks)
 
     def _keep(self, fitted: FittedKernels) -> None:
         """Set the attributes of a fitted estimator that describe its kernels."""
@@ -156,7 +159,7 @@ class KernelReader(BaseEstimator):
         # Under the ids of training objects the kernels would take new features for theirs.
         if not ids.is_unique or ids.isin(known).any():
             new = replace(new, labels=labels_after(known, len(ids)), numbered=True)
-        return fitted.specification(_scaled(new, fitted.scalers), fitted.objects)
+        return fitted.trained(_scaled(new, fitted.scalers), fitted.objects)
 
     def _tables(self, X: Any, *, reset: bool) -> Tables:
         """Read the tables of all blocks; `reset` also records their features."""

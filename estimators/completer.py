@@ -93,8 +93,8 @@ class KernelCompleter(
     together, so that `transform` of a training object that lacks kernels is not its row in
     `fit_transform`.
 
-    Training costs O(K l^3) per sweep. New objects cost O(M K l^3) for M draws and each combination of
-    kernels that they lack.
+    Training costs O(K l^3) per sweep. New objects cost O(M K l^3) for M draws and each combination
+    of kernels that they lack.
 
     Examples
     --------

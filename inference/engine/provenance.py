@@ -146,11 +146,14 @@ def check_fitted(model: pm.Model, result: DataTree, owner: str) -> None:
 
 def _check_order_of_labels(model: pm.Model, result: DataTree, owner: str) -> None:
     """Raise if the result has a dimension's labels in another order, such as swapped names."""
-    known = {dim: list(map(str, labels)) for dim, labels in model.coords.items() if labels}
+    known = {dim: list(labels) for dim, labels in model.coords.items() if labels}
     for group in result.children.values():
         indexes = group.to_dataset(inherit=False).indexes
         for dim in known.keys() & indexes.keys():
-            given, own = list(map(str, indexes[dim])), known[str(dim)]
+            given, own = indexes[dim].tolist(), known[str(dim)]
+            if given == own:
+                continue
+            given, own = (list(map(str, labels)) for labels in (given, own))
             if given != own and sorted(given) == sorted(own):
                 rule = f"a result with the model's labels of {dim}, in their order"
                 raise argument_error("result", owner, rule, label_difference(given, own))

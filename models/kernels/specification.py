@@ -282,6 +282,10 @@ class Kernels:
         """Feature spaces of precomputed kernels; None stands for all."""
         return {each.space for each in self.members if isinstance(each.kernel, base.Precomputed)}
 
+    def on_training(self, X_train: Any) -> "Kernels":
+        """Return the kernels with the widths, names and feature spaces of training objects."""
+        return Kernels(tuple(self._on_training(X_train)[1]))
+
     def _on_training(self, X_train: Any) -> tuple[Objects, list[Member]]:
         """Training objects, and every kernel on its feature space, with its name."""
         train, members = feature_spaces(X_train, grams=self.grams), []

@@ -8,6 +8,7 @@ import xarray as xr
 
 import kernelzoo as kz
 from kernelzoo.estimators import KernelBlocks
+from kernelzoo.models.kernels import base
 
 SPLIT = {"rna": slice(0, 3), "protein": slice(3, None)}
 PREFIXES = {"rna": "g", "protein": "p"}
@@ -42,6 +43,15 @@ def by_hand(train, new, kernels=None):
         for each in (new, train)
     ]
     return (kernels or kz.gaussian("median")).normalize("trace")(*scaled)
+
+
+def test_widths_of_the_training_objects_are_computed_once(data, monkeypatch):
+    fitted = KernelBlocks(blocks=SPLIT).fit(data.train.flat.to_numpy())
+    expected = by_hand(data.train, data.new).transpose("obs", "basis", "kernel")
+    monkeypatch.setattr(base, "median_of_squared_distances", None)
+    K = fitted.transform(data.new.flat.to_numpy())
+    np.testing.assert_allclose(K, expected, rtol=1e-12, atol=1e-12)
+    assert "gamma='median'" in repr(fitted.specification_)
 
 
 @pytest.mark.parametrize("form", FORMS)
