@@ -11,6 +11,7 @@ from pymc.backends.arviz import find_constants
 import kernelzoo as kz
 from kernelzoo.inference.engine.evaluation import python_mode
 from kernelzoo.inference.engine.provenance import (
+    check_fitted,
     constants_of,
     data_of,
     differing_data,
@@ -235,3 +236,16 @@ def test_data_of_different_lengths_are_refused_by_name(length):
     for engine in ("vb", "gibbs", "laplace"):
         with pytest.raises(ValueError, match=r"'(K|targets)' .*along 'obs'.* Set both by pm.set"):
             kz.fit(model, engine, draws=5, progressbar=False)
+
+
+def test_labels_in_another_order_are_refused():
+    model = kz.MultinomialProbit.example()
+    result = kz.fit(model, "vb", draws=3, random_seed=1, progressbar=False)
+    swapped = result.copy()
+    posterior = result["posterior"].to_dataset()
+    swapped["posterior"] = xr.DataTree(
+        posterior.assign_coords(kernel=posterior["kernel"][::-1].values)
+    )
+    check_fitted(model, result, "predict")
+    with pytest.raises(ValueError, match="labels of kernel, in their order.*another order"):
+        check_fitted(model, swapped, "predict")
