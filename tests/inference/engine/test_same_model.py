@@ -247,5 +247,5 @@ def test_labels_in_another_order_are_refused():
         posterior.assign_coords(kernel=posterior["kernel"][::-1].values)
     )
     check_fitted(model, result, "predict")
-    with pytest.raises(ValueError, match="labels of kernel, in their order.*another order"):
+    with pytest.raises(ValueError, match=r"labels of kernel, in their order.*another order"):
         check_fitted(model, swapped, "predict")
