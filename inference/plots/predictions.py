@@ -28,8 +28,8 @@ from ..engine.provenance import check_result
 from .results import PALETTE, engine_colors
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-# Alignment of a curve's counts and their offset from its points: curves meet.
-CORNERS = (("right", (-6, 4)), ("left", (6, -9)), ("left", (6, 4)), ("right", (-6, -9)))
+# Alignment of a curve's counts, and offset from its points: curves meet; one meets the diagonal.
+CORNERS = (("left", (6, -9)), ("right", (-6, 4)), ("left", (6, 4)), ("right", (-6, -9)))
 #: Largest number of draws over which the predictions of regions average.
 DRAWS = 200
 
@@ -164,7 +164,7 @@ def plot_reliability(
     figure, axes = plt.subplots(figsize=(4.6, 4.9), layout="constrained")
     colors = engine_colors(named)
     for (name, color), (confidence, correct), marker, (side, corner) in zip(
-        colors.items(), events, cycle(MARKERS), cycle(CORNERS), strict=False
+        colors.items(), events, cycle(MARKERS), cycle(CORNERS[len(named) == 1 :]), strict=False
     ):
         display = CalibrationDisplay.from_predictions(
             correct, confidence, n_bins=bins, name=name, ax=axes, color=color, marker=marker
