@@ -74,9 +74,9 @@ html_theme_options = {
     "pygments_light_style": "a11y-high-contrast-light",
     "pygments_dark_style": "a11y-high-contrast-dark",
 }
-# Pages without pages below them need no menu beside them, and those of the papers are wide.
+# Pages without pages below them need no menu; those of papers and of the gallery are wide.
 ALONE = (
     *(*WIDE, "index", "start", "limits", "commands", "citing", "benchmarks", "comparison"),
     *("design", "papers/*", "teaching", "glossary", "contributing", "changelog", "checklists"),
 )
-html_sidebars: dict[str, list[str]] = {page: [] for page in ALONE}
+html_sidebars: dict[str, list[str]] = {page: [] for page in (*ALONE, "gallery/*")}

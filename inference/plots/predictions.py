@@ -28,8 +28,8 @@ from ..engine.provenance import check_result
 from .results import PALETTE, engine_colors
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-# Offsets of the counts of a curve from its points: curves meet.
-CORNERS = ((5, -9), (-20, 4), (5, 4), (-20, -9))
+# Alignment of a curve's counts, and offset from its points: curves meet; one meets the diagonal.
+CORNERS = (("left", (6, -9)), ("right", (-6, 4)), ("left", (6, 4)), ("right", (-6, -9)))
 #: Largest number of draws over which the predictions of regions average.
 DRAWS = 200
 
@@ -106,7 +106,7 @@ def plot_decision_regions(
     for code, (name, color, marker) in enumerate(styles):
         shade = np.ma.masked_array(p[:, code], p.argmax(1) != code).reshape(resolution, resolution)
         hues = LinearSegmentedColormap.from_list("", ["white", color])
-        axes.pcolormesh(*grid, shade, cmap=hues, vmin=0, vmax=1, alpha=0.6)
+        axes.pcolormesh(*grid, shade, cmap=hues, vmin=0, vmax=1, alpha=0.6, zorder=0)
         x, y = values[codes == code].T
         axes.scatter(x, y, s=28, color=color, marker=marker, edgecolor="white", label=str(name))
     title = f"Predicted class, {result.attrs.get('engine', 'posterior')}"
@@ -163,16 +163,16 @@ def plot_reliability(
     events = [_events(entry, labels) for entry in named.values()]
     figure, axes = plt.subplots(figsize=(4.6, 4.9), layout="constrained")
     colors = engine_colors(named)
-    for (name, color), (confidence, correct), marker, corner in zip(
-        colors.items(), events, cycle(MARKERS), cycle(CORNERS), strict=False
+    for (name, color), (confidence, correct), marker, (side, corner) in zip(
+        colors.items(), events, cycle(MARKERS), cycle(CORNERS[len(named) == 1 :]), strict=False
     ):
         display = CalibrationDisplay.from_predictions(
             correct, confidence, n_bins=bins, name=name, ax=axes, color=color, marker=marker
         )
         inner = np.linspace(0, 1, bins + 1)[1:-1]
         sizes = np.bincount(np.searchsorted(inner, confidence))
-        for x, y, size in zip(display.prob_pred, display.prob_true, sizes[sizes > 0], strict=True):
-            axes.annotate(str(size), (x, y), corner, textcoords="offset points", color=color)
+        for x, y, n in zip(display.prob_pred, display.prob_true, sizes[sizes > 0], strict=True):
+            axes.annotate(str(n), (x, y), corner, textcoords="offset points", color=color, ha=side)
     axes.legend().remove()
     figure.legend(loc="outside lower center", ncols=2, frameon=False)
     axes.set(

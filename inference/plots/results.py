@@ -370,7 +370,7 @@ def plot_bound(result: DataTree) -> NDArray:
     low, high = float(bound.quantile(HIDDEN, "iteration").min()), float(bound.max())
     if float(bound.min()) < high - 2 * (high - low):
         axes[0].set_ylim(bottom=low - 0.06 * (high - low))
-        title += f", from {float(bound.min()):,.0f}"
+        title += f" (lowest value, {float(bound.min()):,.0f}, not shown)"
     axes[0].set(xlabel="iteration", ylabel=label, title=title)
     axes[1].set(xlabel="iteration", ylabel="absolute change", title=change)
     axes[1].set_yscale("log")

@@ -50,6 +50,20 @@ def test_reliability_of_hand_counted_bins():
     assert [text.get_text() for text in axes.texts] == ["12", "12"] * 2
 
 
+def test_counts_of_one_curve_stand_beside_its_points_and_the_diagonal():
+    # Bug: counts of modest predictions were printed on the diagonal, long ones on their points.
+    p = probabilities(np.repeat([[0.6, 0.4], [0.7, 0.3], [0.8, 0.2]], 1000, axis=0))
+    axes = plot_reliability(p, np.where(np.arange(3000) % 10, "u", "v"))
+    axes.figure.draw_without_rendering()
+    points = axes.transData.transform(axes.get_lines()[1].get_xydata())
+    for (x, _), text in zip(points, axes.texts, strict=True):
+        assert text.get_text() == "1000"
+        box = text.get_window_extent()
+        assert box.x1 < x
+        right, bottom = axes.transData.inverted().transform((box.x1, box.y0))
+        assert bottom > right
+
+
 # --- Decision regions
 
 
@@ -99,6 +113,8 @@ def test_regions_are_the_predictions_at_the_grid(classifier):
     for code, mesh in enumerate(meshes):
         drawn = np.ma.masked_invalid(mesh.get_array()).filled(0).ravel() > 0
         np.testing.assert_array_equal(drawn, winner == code)
+    # Bug: the region of a later class covered the points of earlier ones.
+    assert max(each.zorder for each in meshes) < min(each.zorder for each in points)
     low, high = axes.get_ylim()
     assert low < X[:, 1].min()
     assert X[:, 1].max() < high
