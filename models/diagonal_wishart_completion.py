@@ -17,7 +17,7 @@ from .wishart_completion import Partitioned, example_kernels
 
 
 class DiagonalWishartCompletion(Partitioned):
-    r"""Kernel matrix K = C'WC in a basis C that makes its observed block diagonal.
+    r"""Kernel matrix in a basis that makes its observed block diagonal.
 
     The model is :math:`W \sim \mathrm{W}(r, \Delta)`, :math:`\Delta = \mathrm{diag}(\delta)`, eq
     (7), declared in blocks (1 = training, 2 = test). Their joint density is eq (11), which follows
@@ -189,7 +189,7 @@ class DiagonalWishartCompletion(Partitioned):
 
     @property
     def coefficients(self) -> np.ndarray:
-        """Regression of test on training objects A21 A11^-1, array (test, train)."""
+        r"""Regression of test on training objects, :math:`A_{21} A_{11}^{-1}` (test, train)."""
         return self["coefficients"].get_value()
 
     @property

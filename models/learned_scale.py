@@ -11,10 +11,10 @@ from ..validation import check_positive
 
 @dataclass(frozen=True)
 class LearnedScale:
-    """Rate of the precisions to learn, in place of a number: log-normal(log `median`, `sigma`).
+    r"""Rate of the precisions to learn, in place of a number: log-normal(log `median`, `sigma`).
 
     The rate is ``upsilon`` of `MultinomialProbit` and ``varsigma`` of the composite kernels. A
-    regression weight has the prior scale sqrt(rate / shape).
+    regression weight has the prior scale :math:`\sqrt{\text{rate} / \text{shape}}`.
 
     Parameters
     ----------

@@ -127,7 +127,7 @@ class MultinomialProbit(LabelledDeclaration):
     tau : float, default=1
         Shape of the regressors' precisions. The prior is almost improper for values near zero.
     upsilon : float or LearnedScale, default=1
-        Rate of the regressors' precisions: regressors have the scale sqrt(upsilon / tau). With
+        Rate of their precisions: regressors have the scale :math:`\sqrt{\upsilon / \tau}`. With
         ``LearnedScale()`` it is a variable, except for VB (`select` chooses it).
     classes : sequence, optional
         Classes in the order of the coordinate "class". Default: the sorted distinct labels.

@@ -300,12 +300,44 @@ def test_formulas_become_mathml():
         ("prod_s K_s^beta_s, by entry", r"$\prod_{s}$ $K_{s}^{\beta_{s}}$, by entry"),
         ("-D22.1^-1 = C'WC", r"-$D_{22.1}^{-1}$ = $C'WC$"),
         ("l, Q_vv", "$l$, $Q_{vv}$"),
+        (
+            "I-step: appendix A, E.5; M_vh,vh, y* of K_n'",
+            "I-step: appendix A, E.5; $M_{vh,vh}$, $y^*$ of $K_{n}'$",
+        ),
         ("a sum, 2 x 2, ~ Gamma; kernel's object_", "a sum, 2 x 2, ~ Gamma; kernel's object_"),
     ],
 )
 def test_symbols_of_tables_are_typeset(plain, typeset):
     found = markup.SYMBOL.sub(lambda symbol: f"${markup.to_tex(symbol)}$", plain)
     assert found == typeset
+
+
+@pytest.mark.parametrize(
+    ("plain", "tex"),
+    [
+        ("O(n1^3 + draws S)", r"O(n_1^{3}\,+\,\mathrm{draws}\,S)"),
+        ("O(min(N, 10)^2 C^1.5)", r"O(\mathrm{min}(N,\,10)^{2}\,C^{1.5})"),
+    ],
+)
+def test_costs_are_typeset(plain, tex):
+    assert (
+        markup.COST.sub(markup.cost_to_tex, f"It costs {plain} (once).")
+        == f"It costs {tex} (once)."
+    )
+
+
+def test_code_of_equations_leads_to_its_page_or_its_engine():
+    nodes = pytest.importorskip("docutils.nodes")
+    names = [
+        "models.distributions.wishart:Wishart.logp",
+        "inference.multinomial_probit.vb_kernels:Normal",
+        "numerics.wishart:Spectrum",
+    ]
+    entries = [nodes.entry("", nodes.literal("", text)) for text in ("equation", *names)]
+    table = nodes.table("", *(nodes.row("", entry) for entry in entries))
+    api.link_code(None, nodes.container("", table))
+    targets = [entry.children[0].get("reftarget") for entry in entries]
+    assert targets == [None, "kernelzoo.distributions.Wishart", "kernelzoo.VB", None]
 
 
 @pytest.mark.parametrize("card", VARIANTS, ids=lambda card: card.slug)

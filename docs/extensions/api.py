@@ -9,7 +9,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from docutils import nodes
 from markup import TEMPLATES
+from sphinx.addnodes import pending_xref
 from sphinx.util.inspect import stringify_signature
 
 import kernelzoo as kz
@@ -17,6 +19,14 @@ from kernelzoo.inference import Engine
 
 #: Names by task, with the pages that explain it.
 GROUPS = tomllib.loads((Path(__file__).resolve().parents[1] / "api.toml").read_text("utf-8"))
+#: Engines and tasks by the first word of a module's name.
+PARTS = {
+    "vb": "kernelzoo.VB",
+    "em": "kernelzoo.EM",
+    "map": "kernelzoo.MAP",
+    "steps": "kernelzoo.Gibbs",
+    "predict": "kernelzoo.predict",
+}
 
 
 class Name(NamedTuple):
@@ -97,6 +107,21 @@ def signature_of_engine(app: Any, what: str, name: str, value: Any, *given: Any)
     if what == "class" and issubclass(value, Engine):
         return stringify_signature(inspect.signature(value), show_annotation=False), None
     return None
+
+
+def link_code(app: Any, doctree: Any) -> None:
+    """Link code in the tables of equations to its page, or to that of the engine it is part of."""
+    own = {(getattr(n.value, "__module__", ""), n.name): n.qualified for n in public_names()}
+    for table in doctree.findall(nodes.table):
+        if table.next_node(nodes.entry).astext() != "equation":
+            continue
+        for code in [*table.findall(nodes.literal)]:
+            module, _, name = code.astext().partition(":")
+            part = "steps" if module.startswith("custom_steps.") else module.rpartition(".")[2]
+            page = own.get((f"kernelzoo.{module}", name.partition(".")[0]))
+            if target := page or PARTS.get(part.partition("_")[0], ""):
+                kind = {"refdomain": "py", "reftype": "obj", "refwarn": True}
+                code.replace_self(pending_xref("", code.deepcopy(), reftarget=target, **kind))
 
 
 def by_task(names: list[Name]) -> Iterator[tuple[dict[str, Any], list[Name]]]:

@@ -5,6 +5,7 @@ Browsers draw MathML by themselves: no scripts, no fonts, no network.
 
 import inspect
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,20 +31,34 @@ STAR = re.compile(r"(?<=[\s(])\*(?=,)")
 SIZES = re.compile(r"\\(?:textstyle|displaystyle|[bB]igg?[lr]?)(?![a-zA-Z])\s*")
 # Symbols in tables of notation, which docstrings have as plain text: beta_s, K22.1, Q_vv^-1, C'WC.
 NAMES = (
-    "alpha|beta|gamma|delta|zeta|eta|theta|lambda|mu|nu|pi|rho|sigma|tau|phi|varphi|chi|omega|"
-    "Delta|Theta|Lambda|Sigma|(?:sum|prod)(?=_)|x(?=_)|[A-Zb-wyz]"
+    "alpha|beta|gamma|delta|zeta|eta|theta|lambda|mu|nu|pi|rho|sigma|tau|phi|xi|chi|omega|"
+    "varphi|varrho|Delta|Theta|Lambda|Sigma|Omega|(?:sum|prod)(?=_)|x(?=_)|[A-Zb-wyz]"
 )
+PRIME = "'\u2019"  # as written, and as Sphinx sets it
+# Not the letters of "I-step", "appendix A" and "E.5".
 SYMBOL = re.compile(
-    rf"(?<![\w.'])(?:([A-Z]'[A-Z]+)|({NAMES})(\d+(?:\.\d)?|_[a-z]+)?(\^-?\w+)?)(?![\w'])"
+    rf"(?<![\w.{PRIME}])(?<!appendix )(?:([A-Z][{PRIME}][A-Z]+)|({NAMES})"
+    rf"(\d+(?:\.\d)?|_[a-z]+(?:,[a-z]+)?)?(\^-?\w+)?([{PRIME}](?!\w)|\*)?)"
+    rf"(?![\w{PRIME}]|-[a-z]|\.\d)"
 )
+# Costs of notes and of pages, one level of brackets deep.
+COST = re.compile(r"\bO\((?:[^()]|\([^()]*\))+\)")
 
 
 def to_tex(symbol: re.Match[str]) -> str:
     """LaTeX of a symbol of a table."""
-    product, base, below, above = symbol.groups(default="")
-    tex = product or (base if len(base) == 1 else f"\\{base}")
+    product, base, below, above, mark = symbol.groups(default="")
+    tex = product.replace("\u2019", "'") or (base if len(base) == 1 else f"\\{base}")
     tex += f"_{{{below.lstrip('_')}}}" if below else ""
-    return tex + (f"^{{{SYMBOL.sub(to_tex, above[1:])}}}" if above else "")
+    tex += f"^{{{SYMBOL.sub(to_tex, above[1:])}}}" if above else ""
+    return tex + {"": "", "*": "^*"}.get(mark, "'")
+
+
+def cost_to_tex(cost: re.Match[str]) -> str:
+    """LaTeX of a cost, which text has as O(n1^3 + draws S N)."""
+    tex = re.sub(r"[a-z]{2,}", r"\\mathrm{\g<0>}", cost[0])
+    tex = re.sub(r"\b([a-z])(\d)", r"\1_\2", re.sub(r"\^([\d.]+)", r"^{\1}", tex))
+    return tex.replace(" ", r"\,")
 
 
 def escaped(text: str) -> str:
@@ -75,17 +90,21 @@ def setup(app: "Sphinx") -> dict[str, bool]:
     """Escape docstrings before numpydoc reads them; register the renderer ``mathml``."""
     from docutils import nodes
 
+    def replace(text: nodes.Text, pattern: re.Pattern[str], tex: Callable[..., str]) -> None:
+        parts, end = [], 0
+        for found in pattern.finditer(text):
+            parts += [nodes.Text(text[end : found.start()]), nodes.math("", tex(found))]
+            end = found.end()
+        if parts and isinstance(text.parent, nodes.paragraph):
+            text.parent.replace(text, [*parts, nodes.Text(text[end:])])
+
     def typeset(app: "Sphinx", doctree: Any) -> None:
         for table in doctree.findall(nodes.table):
-            if table.next_node(nodes.entry).astext() not in ("paper", "combination"):
-                continue
-            for text in [*table.next_node(nodes.tbody).findall(nodes.Text)]:
-                if isinstance(text.parent, nodes.paragraph):
-                    parts, end = [], 0
-                    for found in SYMBOL.finditer(text):
-                        plain, end = nodes.Text(text[end : found.start()]), found.end()
-                        parts += [plain, nodes.math("", to_tex(found))]
-                    text.parent.replace(text, [*parts, nodes.Text(text[end:])])
+            if table.next_node(nodes.entry).astext() in ("paper", "combination", "equation"):
+                for text in [*table.next_node(nodes.tbody).findall(nodes.Text)]:
+                    replace(text, SYMBOL, to_tex)
+        for text in [*doctree.findall(nodes.Text)]:
+            replace(text, COST, cost_to_tex)
 
     def escape(
         app: "Sphinx", what: str, name: str, value: Any, options: Any, lines: list[str]

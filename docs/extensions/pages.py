@@ -60,5 +60,6 @@ def setup(app: Sphinx) -> dict[str, bool]:
     """Write the pages when the builder is ready."""
     app.connect("builder-inited", lambda app: write(Path(app.srcdir)))
     app.connect("env-before-read-docs", deal)
+    app.connect("doctree-read", api.link_code)
     app.connect("autodoc-process-signature", api.signature_of_engine)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -31,7 +31,7 @@ type Entries = Mapping[str, Sequence[tuple[Any, Any]]]
 
 
 def correlation_distance(completed: xr.DataArray, truth: Any) -> xr.DataArray:
-    """Distance of completed kernels from the true ones, 1 - <Q, Q'> / sqrt(<Q, Q> <Q', Q'>).
+    r"""Distance from the true kernels, :math:`1 - \langle Q, Q'\rangle / (\|Q\|\, \|Q'\|)`.
 
     Parameters
     ----------

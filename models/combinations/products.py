@@ -59,7 +59,7 @@ class _WeightedProduct(Combination):
 
 @dataclass(frozen=True)
 class Product(_WeightedProduct):
-    r"""Product with learned exponents: beta_s ~ Gamma(pi_s, chi_s), both with exponential priors.
+    r"""Product with learned exponents, :math:`\prod_s K_s^{\beta_s}`, :math:`\beta_s \sim` Gamma.
 
     An exponent near zero leaves its kernel out. With pi and chi integrated out, the prior of the
     exponents has a heavy tail towards zero on the log scale.

@@ -87,7 +87,7 @@ class Combination(Protocol):
 
 
 class WeightedSum(Combination):
-    """K_beta = sum_s beta_s K_s.
+    r"""Weighted sum of the kernels, :math:`K_\beta = \sum_s \beta_s K_s`.
 
     Raises
     ------
@@ -160,7 +160,7 @@ def _concentrations(name: str, shape: float, rate: float) -> TensorVariable:
 
 @dataclass(frozen=True)
 class Mean(_Convex):
-    """Convex combination with learned weights: beta ~ Dirichlet(rho), rho_s ~ Gamma(mu, lam).
+    r"""Convex combination, learned :math:`\beta \sim` Dirichlet(rho), rho ~ Gamma(mu, lam).
 
     Parameters
     ----------
@@ -198,7 +198,7 @@ class Mean(_Convex):
 
 @dataclass(frozen=True)
 class DirichletWeights(_Convex):
-    """Convex combination of Girolami & Rogers (2005): beta ~ Dirichlet(varphi).
+    r"""Convex combination of Girolami & Rogers (2005): :math:`\beta \sim` Dirichlet(varphi).
 
     Parameters
     ----------
@@ -326,7 +326,7 @@ class FixedWeights(GivenNumbers, WeightedSum):
 
 @dataclass(frozen=True)
 class Binary(GivenNumbers, WeightedSum):
-    """Sum of the selected kernels: beta_s ~ Bernoulli(probability), independently.
+    r"""Sum of the selected kernels: :math:`\beta_s \sim` Bernoulli(probability), independently.
 
     Parameters
     ----------
@@ -334,7 +334,7 @@ class Binary(GivenNumbers, WeightedSum):
         Prior probability that a kernel is selected, between 0 and 1; one for all, or one per
         kernel, aligned by names.
     empty : bool, default=False
-        Whether to allow the empty selection, as in the paper's 2^S states. By default it is
+        Whether to allow the empty selection, as in the paper's :math:`2^S` states. By default it is
         excluded: samplers that start at zero regressors, and mean field with many regressors,
         prefer it to all others.
 

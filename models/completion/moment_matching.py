@@ -24,10 +24,10 @@ _OWNER = "match_wishart"
 def match_wishart(
     theta: Any, eta: npt.ArrayLike | None = None, alpha: npt.ArrayLike | None = None
 ) -> tuple[float, Array]:
-    r"""Degrees of freedom and scale of the Wishart distribution matched to sum_k alpha_k M_k.
+    r"""Degrees of freedom and scale of the Wishart matrix matched to :math:`\sum_k \alpha_k M_k`.
 
-    Theta = sum_k alpha_k eta_k Theta_k / eta (eq 10) matches the mean exactly. The covariance (eq
-    11) cannot be matched as a whole. With :math:`a_k = \alpha_k \eta_k`, its trace (eq 12) is
+    With :math:`a_k = \alpha_k \eta_k`, :math:`\Theta = \sum_k a_k \Theta_k / \eta` (eq 10) matches
+    the mean exactly. The covariance (eq 11) cannot be matched as a whole; its trace (eq 12) is
     matched by (eq 13, misprint corrected: the second term of the numerator is the trace of the
     square, not the square of the trace)
 
@@ -36,8 +36,8 @@ def match_wishart(
         \eta = \frac{(\sum_k a_k \mathrm{tr}\,\Theta_k)^2 + \mathrm{tr}[(\sum_k a_k \Theta_k)^2]}
             {\sum_k (a_k^2/\eta_k) [(\mathrm{tr}\,\Theta_k)^2 + \mathrm{tr}\,\Theta_k^2]},
 
-    It gives eta >= n if every eta_k >= n (Theorem 4), and (eta_j, Theta_j) if alpha_j = 1 and all
-    other weights are 0. The paper's generalized variance (eq 14), at O(n^6), is not available.
+    It gives :math:`\eta \ge n` if each :math:`\eta_k \ge n` (Theorem 4), and those of kernel j if
+    all other weights are 0. The paper's generalized variance (eq 14), at O(n^6), is not available.
 
     Parameters
     ----------

@@ -93,7 +93,7 @@ def _log_density(
 
 
 class MatrixNormal(_ByFactors):
-    r"""Matrix normal distribution MN(M, U, V) by the factors of U = RR' and V = CC'.
+    r"""Matrix normal distribution :math:`MN(M, U, V)` of factors, :math:`U = RR'`, :math:`V = CC'`.
 
     .. math::
 
@@ -133,10 +133,10 @@ class MatrixNormal(_ByFactors):
 
 
 class RegressionMatrix(_ByFactors):
-    r"""Matrix normal distribution MN(M, U, P^{-1}) by the factors of U = RR' and P = CC'.
+    r"""Matrix normal distribution :math:`MN(M, U, P^{-1})`, :math:`U = RR'` and :math:`P = CC'`.
 
-    Distribution of the coefficients Sigma21 Sigma11^-1 of a partitioned inverse Wishart matrix,
-    given its Schur complement. The columns have a known precision P, not a known covariance.
+    Distribution of the coefficients :math:`\Sigma_{21} \Sigma_{11}^{-1}` of a partitioned inverse
+    Wishart matrix, given its Schur complement. The columns' precision P is known.
 
     Parameters
     ----------

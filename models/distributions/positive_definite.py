@@ -16,9 +16,9 @@ _LOG2 = np.log(2.0)
 class PositiveDefinite(Transform):
     r"""Transform between positive definite matrices and unconstrained vectors.
 
-    X = LL' is packed as the lower triangle of L by rows, with the logarithms of its diagonal:
-    n(n+1)/2 numbers. The order n is read from the values, so that one instance serves all orders.
-    log|J| = n log 2 + sum_k (n - k + 2) log L_kk, k = 1..n.
+    :math:`X = LL^\top` is packed as the lower triangle of L by rows, with the logarithms of its
+    diagonal: n(n+1)/2 numbers. The order n is read from the values: one instance serves all.
+    :math:`\log|J| = n \log 2 + \sum_{k=1}^n (n - k + 2) \log L_{kk}`.
 
     Examples
     --------

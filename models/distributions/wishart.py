@@ -177,7 +177,7 @@ class Wishart(_PositiveDefiniteMatrix):
 class InverseWishart(_PositiveDefiniteMatrix):
     r"""Inverse Wishart distribution with real degrees of freedom (scipy's convention).
 
-    X is inverse Wishart(nu, psi) if its inverse is Wishart(nu, psi^-1):
+    X is inverse Wishart(nu, psi) if its inverse is Wishart(nu, :math:`\Psi^{-1}`):
 
     .. math::
 

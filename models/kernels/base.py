@@ -150,7 +150,7 @@ class Gaussian(Radial):
 
 @dataclass(frozen=True)
 class Theta:
-    """Kernel parameter to learn: theta ~ Gamma(omega, phi), the paper's prior.
+    r"""Kernel parameter to learn, :math:`\theta \sim` Gamma(omega, phi), the paper's prior.
 
     Parameters
     ----------

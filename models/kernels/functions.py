@@ -12,7 +12,7 @@ from .specification import Kernels, Member
 
 
 def gaussian(gamma: float | Literal["median"] | Theta | None = None) -> Kernels:
-    """Gaussian kernel exp(-gamma ||x - x'||^2).
+    r"""Gaussian kernel :math:`\exp(-\gamma {|x - x'|}^2)`.
 
     z-score the features on the training part first, as ``split`` in ``kz.datasets`` does. Otherwise
     features of large scale dominate, and a good width for one data set gives the identity for
@@ -22,12 +22,12 @@ def gaussian(gamma: float | Literal["median"] | Theta | None = None) -> Kernels:
     ----------
     gamma : float, "median" or Theta, optional
         - a number; 1 / n_features by default;
-        - "median": 1 / (2 m), with m the median of ||x_i - x_j||^2 over pairs i < j of training
+        - "median": 1 / (2 m), with m the median of :math:`{|x_i - x_j|}^2` over pairs of training
           objects, in each feature space; of more than 1,000 objects, 1,000 are drawn with a fixed
           seed, whatever their order (of a Dask array: by position). See D. Garreau, W. Jitkrittum
           and M. Kanagawa (2017), Large sample analysis of the median heuristic, arXiv:1707.07269;
         - a `Theta`: gamma is learned; ``Theta(ard=True)`` learns one for each feature,
-          exp(-sum_d gamma_d (x_d - x'_d)^2).
+          :math:`\exp(-\sum_d \gamma_d (x_d - x'_d)^2)`.
 
     Examples
     --------
@@ -39,9 +39,9 @@ def gaussian(gamma: float | Literal["median"] | Theta | None = None) -> Kernels:
 
 
 def inverse_multiquadric(gamma: float | Literal["median"] | None = None) -> Kernels:
-    """Inverse multiquadric kernel (1 + gamma ||x - x'||^2)^(-1/2).
+    r"""Inverse multiquadric kernel :math:`(1 + \gamma {|x - x'|}^2)^{-1/2}`.
 
-    It is the mean of the Gaussian kernels exp(-s ||x - x'||^2) over s ~ Gamma(1/2, 1 / gamma), so
+    It is the mean of Gaussian kernels :math:`\exp(-s {|x - x'|}^2)`, s ~ Gamma(1/2, 1 / gamma), so
     that objects near by and far away both count. `gamma` is 1 / n_features by default; "median" is
     3 / m, with which the kernel is 1/2 at the median squared distance m of pairs of training
     objects. See `gaussian`.
@@ -54,7 +54,7 @@ def inverse_multiquadric(gamma: float | Literal["median"] | None = None) -> Kern
 
 
 def polynomial(degree: int = 2, gamma: float = 1.0, coef0: float = 1.0) -> Kernels:
-    """Polynomial kernel (gamma x'x + coef0)^degree.
+    r"""Polynomial kernel :math:`(\gamma\, x^\top x' + c_0)^d`, :math:`c_0` = coef0, d = degree.
 
     `degree` must be a whole number from 1, `gamma` > 0 and `coef0` >= 0, so that the kernel is
     positive semidefinite.  `gamma` is 1 by default, as in the papers; scikit-learn's default is
@@ -68,7 +68,7 @@ def polynomial(degree: int = 2, gamma: float = 1.0, coef0: float = 1.0) -> Kerne
 
 
 def linear() -> Kernels:
-    """Linear kernel x'x, without a bias; ``linear().normalize("unit")`` is the cosine similarity.
+    r"""Linear kernel :math:`x^\top x'` without a bias; ``normalize("unit")`` makes it the cosine.
 
     Examples
     --------
