@@ -160,7 +160,7 @@ def _concentrations(name: str, shape: float, rate: float) -> TensorVariable:
 
 @dataclass(frozen=True)
 class Mean(_Convex):
-    r"""Convex combination, learned :math:`\beta \sim` Dirichlet(rho), rho ~ Gamma(mu, lam).
+    r"""Convex combination, learned: :math:`\beta \sim` Dirichlet(rho), rho ~ Gamma(mu, lam).
 
     Parameters
     ----------
