@@ -1,4 +1,4 @@
-"""Bayesian kernel learning on PyMC: each paper declared once, every engine swappable on it.
+"""Bayesian kernel learning on PyMC: models of five papers, each fitted by any engine that applies.
 
 >>> import kernelzoo as kz
 >>> data = kz.datasets.load("wine").split(seed=1)
