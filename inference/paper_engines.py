@@ -26,7 +26,7 @@ from .engine.chains import has_workers, keywords_of, run_chains, sample_on_worke
 from .engine.convergence import convergence_of_ascent, pareto_k
 from .engine.engine import Engine, Kind, Run, why_no_gradients, why_not_dask
 from .engine.independent import independent_draws
-from .engine.paper import Algorithm, models_with, paper_with
+from .engine.paper import PAPERS, Algorithm, models_with, paper_with
 from .engine.result import (
     ExactOutput,
     PointOutput,
@@ -58,6 +58,13 @@ class PaperEngine[Output](Engine):
     def settings(self) -> dict[str, Any]:
         """Settings for the paper's function: those that are not None."""
         return {name: value for name, value in super().settings.items() if value is not None}
+
+    @override
+    def default_of(self, setting: str) -> str:
+        algorithms = filter(None, (getattr(paper, self.field) for paper in PAPERS.values()))
+        values = [each.settings[setting] for each in algorithms if setting in each.settings]
+        texts = dict.fromkeys("by the model" if x is None else str(x) for x in values)
+        return f"default: {' or '.join(texts) or 'by the model'}"
 
     def verdict(self, model: pm.Model) -> tuple[Algorithm[Output] | None, str | None]:
         """Algorithm of the model's paper, and why it does not apply, or None."""

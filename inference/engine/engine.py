@@ -119,8 +119,12 @@ class Engine(ABC):
         """Settings of the algorithm, by name."""
         return {f.name: getattr(self, f.name) for f in fields(self)} if is_dataclass(self) else {}
 
+    def default_of(self, setting: str) -> str:
+        """Text for a setting that is None."""
+        return "default"
+
     def _repr_html_(self) -> str:
-        shown = {name: "default" if x is None else x for name, x in vars(self).items()}
+        shown = {key: self.default_of(key) if x is None else x for key, x in vars(self).items()}
         return pd.Series(shown, dtype=object).to_frame(self.name).to_html()
 
     def settings_on(self, model: pm.Model) -> dict[str, Any]:
