@@ -11,23 +11,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from . import (
-    MODELS,
-    MultinomialProbit,
-    __version__,
-    compare_engines,
-    datasets,
-    engines,
-    fit,
-    gaussian,
-    linear,
-    polynomial,
-    predict,
-)
-from .datasets.dataset import Dataset
+import kernelzoo as kz
+
 from .inference.recommend import EngineTable
-from .models.kernels import precomputed
-from .models.kernels.specification import Kernels
 from .validation import check_name
 
 # Width of output to a file, so that tables are not cut to a terminal's width.
@@ -37,15 +23,15 @@ WIDTH = 160
 def list_engines(options: argparse.Namespace, console: Console) -> None:
     """Print which engines apply to each model's example; for one model, why others do not."""
     if options.model is not None:
-        models = {model.__name__: model for model in MODELS}
+        models = {model.__name__: model for model in kz.MODELS}
         example = models[check_name(options.model, models, "MODEL", "engines")].example()
-        whole = engines(example)
+        whole = kz.engines(example)
         shown = EngineTable(whole.title, whole.frame.drop(columns="settings"))
         console.print(repr(shown), markup=False, highlight=False)
         return
     table = Table("model", "engines that apply")
-    for model in MODELS:
-        able = engines(model.example()).frame.query("applies != 'no'").index
+    for model in kz.MODELS:
+        able = kz.engines(model.example()).frame.query("applies != 'no'").index
         table.add_row(model.__name__, ", ".join(able))
     console.print(table)
     console.print("engines MODEL says why engines do not apply.")
@@ -53,12 +39,12 @@ def list_engines(options: argparse.Namespace, console: Console) -> None:
 
 def fit_data(options: argparse.Namespace, console: Console) -> None:
     """Fit a data set, score it on held-out objects, and write result and predictions."""
-    data_set = datasets.load(options.data)
+    data_set = kz.datasets.load(options.data)
     data = data_set.split(test_size=options.test_size, seed=options.seed)
     kernels = kernels_for(data_set)
-    model = MultinomialProbit(kernels(data.X_train), data.y_train)
+    model = kz.MultinomialProbit(kernels(data.X_train), data.y_train)
     sampling = {name: getattr(options, name) for name in ("draws", "tune", "chains")}
-    result = fit(model, options.engine, random_seed=options.seed, **sampling)
+    result = kz.fit(model, options.engine, random_seed=options.seed, **sampling)
     options.out.mkdir(parents=True, exist_ok=True)
     stem = options.out / f"{options.data}-{result.attrs['engine'].lower()}"
     # HDF5 does not write to a file that a notebook has open, and the fit would be lost.
@@ -66,26 +52,26 @@ def fit_data(options: argparse.Namespace, console: Console) -> None:
     result.to_netcdf(partial)
     partial.replace(f"{stem}.nc")
     new = kernels(data.X_test, data.X_train)
-    table = predict(model, result, new)["probability"].to_pandas()
+    table = kz.predict(model, result, new)["probability"].to_pandas()
     table.insert(0, "true", data.y_test)
     table.to_csv(f"{stem}-predictions.csv")
     # Printed last: an output that is full or has no reader raises.
-    comparison = compare_engines(
+    comparison = kz.compare_engines(
         {result.attrs["engine"]: result}, model=model, kernels_new=new, labels_new=data.y_test
     )
     console.print(comparison.engines.T.to_string(), markup=False, highlight=False)
     console.print(f"written: {stem}.nc, {stem}-predictions.csv")
 
 
-def kernels_for(data: Dataset) -> Kernels:
+def kernels_for(data: kz.datasets.Dataset) -> kz.kernels.Kernels:
     """Three standard kernels of each view of features, and Gram matrices unchanged."""
-    standard = gaussian() | linear() | polynomial(2)
+    standard, given = kz.gaussian() | kz.linear() | kz.polynomial(2), kz.kernels.precomputed()
     views = data.views
     # Similarities to objects outside the data set are features.
     grams = {view for view in data.similarities if views[view].shape[0] == views[view].shape[1]}
     if not isinstance(data.X, dict):
-        return (precomputed() if grams else standard).normalize("trace")
-    bound = (precomputed().on(view) if view in grams else standard.on(view) for view in views)
+        return (given if grams else standard).normalize("trace")
+    bound = (given.on(view) if view in grams else standard.on(view) for view in views)
     return reduce(or_, bound).normalize("trace")
 
 
@@ -94,7 +80,7 @@ def parser() -> argparse.ArgumentParser:
     root = argparse.ArgumentParser(
         prog="kernelzoo", description="Bayesian kernel learning on PyMC."
     )
-    root.add_argument("--version", action="version", version=__version__)
+    root.add_argument("--version", action="version", version=kz.__version__)
     commands = root.add_subparsers(required=True, metavar="COMMAND")
 
     command = commands.add_parser("engines", help="which engine applies to which model")
@@ -102,7 +88,7 @@ def parser() -> argparse.ArgumentParser:
     command.set_defaults(function=list_engines)
 
     command = commands.add_parser("fit", help="fit a data set and score it on held-out objects")
-    command.add_argument("data", metavar="DATA", help=", ".join(datasets.names()))
+    command.add_argument("data", metavar="DATA", help=", ".join(kz.datasets.names()))
     command.add_argument("--engine", default="vb", help="name of an engine (default: vb)")
     for name, default in {"draws": 1000, "tune": 1000, "chains": 4, "seed": 1}.items():
         command.add_argument(f"--{name}", type=int, default=default)

@@ -21,14 +21,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from scipy.stats import norm
+from sklearn import ensemble
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import load_diabetes, make_friedman1
-from sklearn.ensemble import (
-    HistGradientBoostingClassifier,
-    HistGradientBoostingRegressor,
-    RandomForestClassifier,
-    RandomForestRegressor,
-)
 from sklearn.gaussian_process import GaussianProcessClassifier, GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from sklearn.linear_model import BayesianRidge, LogisticRegression
@@ -116,16 +111,16 @@ TARGETS: dict[str, Callable[[], Targets]] = {
 }
 CLASSIFIERS: Makers = {
     "logistic regression": lambda: LogisticRegression(max_iter=10_000),
-    "random forest": lambda: RandomForestClassifier(500, random_state=0),
-    "boosting": lambda: HistGradientBoostingClassifier(random_state=0),
+    "random forest": lambda: ensemble.RandomForestClassifier(500, random_state=0),
+    "boosting": lambda: ensemble.HistGradientBoostingClassifier(random_state=0),
     # Three folds: some classes have three objects in the training part.
     "SVC": lambda: CalibratedClassifierCV(SVC(), ensemble=False, cv=3),
     "Gaussian process": lambda: GaussianProcessClassifier(ConstantKernel() * RBF(), random_state=0),
 }
 REGRESSORS: Makers = {
     "Bayesian ridge": BayesianRidge,
-    "random forest": lambda: RandomForestRegressor(500, random_state=0),
-    "boosting": lambda: HistGradientBoostingRegressor(random_state=0),
+    "random forest": lambda: ensemble.RandomForestRegressor(500, random_state=0),
+    "boosting": lambda: ensemble.HistGradientBoostingRegressor(random_state=0),
     "Gaussian process": lambda: GaussianProcessRegressor(
         ConstantKernel() * RBF() + WhiteKernel(),
         normalize_y=True,

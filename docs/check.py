@@ -11,7 +11,7 @@ from urllib.parse import unquote, urldefrag, urlsplit
 from bs4 import BeautifulSoup
 
 #: Elements that a browser follows by itself; links of some relations load nothing.
-LOADED = {"img": "src", "script": "src", "iframe": "src", "source": "src", "link": "href"}
+LOADED = "img[src], script[src], iframe[src], source[src], link[href]"
 IDLE = {"canonical", "prev", "next", "search", "index", "author"}
 
 
@@ -29,17 +29,15 @@ def problems(site: Path) -> Iterator[str]:
     for path, page in pages.items():
         where = path.relative_to(site.resolve())
         loaded = [
-            str(tag[name])
-            for element, name in LOADED.items()
-            for tag in page.find_all(element, attrs={name: True})
+            str(tag.get("src", tag.get("href")))
+            for tag in page.select(LOADED)
             if not IDLE.intersection(tag.get("rel") or ())
         ]
-        for address in loaded:
-            if urlsplit(address).scheme in ("http", "https") or address.startswith("//"):
-                yield f"{where}: loads {address}"
         for address in loaded + [str(tag["href"]) for tag in page.find_all("a", href=True)]:
-            file, anchor = urldefrag(address)
-            if urlsplit(address).scheme or address.startswith("//"):
+            (file, anchor), outer = urldefrag(address), urlsplit(address)
+            if outer.scheme or outer.netloc:
+                if address in loaded and outer.scheme in ("http", "https", ""):
+                    yield f"{where}: loads {address}"
                 continue
             target = (path.parent / unquote(file.partition("?")[0])).resolve() if file else path
             if not target.exists():

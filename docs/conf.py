@@ -75,8 +75,5 @@ html_theme_options = {
     "pygments_dark_style": "a11y-high-contrast-dark",
 }
 # Pages without pages below them need no menu; those of papers and of the gallery are wide.
-ALONE = (
-    *(*WIDE, "index", "start", "limits", "commands", "citing", "benchmarks", "comparison"),
-    *("design", "papers/*", "teaching", "glossary", "contributing", "changelog", "checklists"),
-)
-html_sidebars: dict[str, list[str]] = {page: [] for page in (*ALONE, "gallery/*")}
+ALONE = ("*", "papers/*", "gallery/*", "cards/index")
+html_sidebars: dict[str, list[str]] = {page: [] for page in ALONE}

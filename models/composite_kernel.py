@@ -183,15 +183,13 @@ class CompositeKernelRegression(_CompositeKernel):
         Shape of the precisions of the regression weights. Values near zero shrink most weights to
         zero and give the others long tails; chains then mix slowly.
     varsigma : float or LearnedScale, default=1
-        Rate of these precisions: regression weights have the scale
-        :math:`\sqrt{\varsigma / \sigma}`. With ``LearnedScale()`` it is a variable, except for VB
-        (`select` chooses it).
+        Their rate: regression weights have the scale :math:`\sqrt{\varsigma / \sigma}`. With
+        ``LearnedScale()`` it is a variable, except for VB (`select` chooses it).
     rho, varrho : float, default=1
         Shape and rate of the noise precision.
     collapsed : bool, default=False
         Integrate alpha out: t ~ N(0, :math:`K_\beta \mathrm{diag}(1/\phi) K_\beta' + I/\gamma`),
-        at O(N^3) per gradient. Chains then mix far better. `predict` averages over alpha exactly.
-        For one output.
+        at O(N^3) per gradient, for one output. Chains mix far better; `predict` is exact in alpha.
     shared : {"weights", "all"}, default="weights"
         What several outputs share: weights of the kernels and precisions phi of the functions, or
         the noise too, so that engines factorise one matrix for all outputs, not one per output.

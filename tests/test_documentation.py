@@ -315,8 +315,8 @@ def test_symbols_of_tables_are_typeset(plain, typeset):
 @pytest.mark.parametrize(
     ("plain", "tex"),
     [
-        ("O(n1^3 + draws S)", r"O(n_1^{3}\,+\,\mathrm{draws}\,S)"),
-        ("O(min(N, 10)^2 C^1.5)", r"O(\mathrm{min}(N,\,10)^{2}\,C^{1.5})"),
+        ("O(n1^3 + draws S)", r"O(n_{1}^{3} + \mathrm{draws} S)"),
+        ("O(min(N, 10)^2 C^1.5)", r"O(\mathrm{min}(N, 10)^2 C^{1.5})"),
     ],
 )
 def test_costs_are_typeset(plain, tex):
@@ -333,11 +333,11 @@ def test_code_of_equations_leads_to_its_page_or_its_engine():
         "inference.multinomial_probit.vb_kernels:Normal",
         "numerics.wishart:Spectrum",
     ]
-    entries = [nodes.entry("", nodes.literal("", text)) for text in ("equation", *names)]
-    table = nodes.table("", *(nodes.row("", entry) for entry in entries))
-    api.link_code(None, nodes.container("", table))
-    targets = [entry.children[0].get("reftarget") for entry in entries]
-    assert targets == [None, "kernelzoo.distributions.Wishart", "kernelzoo.VB", None]
+    codes = [nodes.literal("", text) for text in names]
+    container = nodes.paragraph("", "", *codes)
+    api.link_code(None, container)
+    targets = [child.get("reftarget") for child in container.children]
+    assert targets == ["kernelzoo.distributions.Wishart", "kernelzoo.VB", None]
 
 
 @pytest.mark.parametrize("card", VARIANTS, ids=lambda card: card.slug)

@@ -140,6 +140,6 @@ def test_ctrl_c_ends_in_one_line(monkeypatch, capsys, message):
     def interrupted(*arguments, **options):
         raise KeyboardInterrupt(*filter(None, [message]))
 
-    monkeypatch.setattr("kernelzoo.__main__.fit", interrupted)
+    monkeypatch.setattr("kernelzoo.fit", interrupted)
     assert main(["fit", "iris"]) == 130
     assert capsys.readouterr().err == f"kernelzoo: {message or 'interrupted by Ctrl-C'}\n"

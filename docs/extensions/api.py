@@ -2,6 +2,7 @@
 
 import fnmatch
 import inspect
+import re
 import tomllib
 import types
 from collections.abc import Iterator
@@ -19,14 +20,6 @@ from kernelzoo.inference import Engine
 
 #: Names by task, with the pages that explain it.
 GROUPS = tomllib.loads((Path(__file__).resolve().parents[1] / "api.toml").read_text("utf-8"))
-#: Engines and tasks by the first word of a module's name.
-PARTS = {
-    "vb": "kernelzoo.VB",
-    "em": "kernelzoo.EM",
-    "map": "kernelzoo.MAP",
-    "steps": "kernelzoo.Gibbs",
-    "predict": "kernelzoo.predict",
-}
 
 
 class Name(NamedTuple):
@@ -110,18 +103,15 @@ def signature_of_engine(app: Any, what: str, name: str, value: Any, *given: Any)
 
 
 def link_code(app: Any, doctree: Any) -> None:
-    """Link code in the tables of equations to its page, or to that of the engine it is part of."""
+    """Link code, ``module:name``, to its page or to that of the engine that it is part of."""
     own = {(getattr(n.value, "__module__", ""), n.name): n.qualified for n in public_names()}
-    for table in doctree.findall(nodes.table):
-        if table.next_node(nodes.entry).astext() != "equation":
+    for code in [*doctree.findall(nodes.literal)]:
+        if not (found := re.fullmatch(r"([\w.]+):(\w+)[\w.]*", code.astext())):
             continue
-        for code in [*table.findall(nodes.literal)]:
-            module, _, name = code.astext().partition(":")
-            part = "steps" if module.startswith("custom_steps.") else module.rpartition(".")[2]
-            page = own.get((f"kernelzoo.{module}", name.partition(".")[0]))
-            if target := page or PARTS.get(part.partition("_")[0], ""):
-                kind = {"refdomain": "py", "reftype": "obj", "refwarn": True}
-                code.replace_self(pending_xref("", code.deepcopy(), reftarget=target, **kind))
+        parts = filter(None, map(GROUPS["parts"].get, re.split(r"[._]", found[1])))
+        if target := own.get((f"kernelzoo.{found[1]}", found[2])) or next(parts, ""):
+            kind = {"refdomain": "py", "reftype": "obj", "refwarn": True}
+            code.replace_self(pending_xref("", code.deepcopy(), reftarget=target, **kind))
 
 
 def by_task(names: list[Name]) -> Iterator[tuple[dict[str, Any], list[Name]]]:

@@ -5,7 +5,6 @@ Browsers draw MathML by themselves: no scripts, no fonts, no network.
 
 import inspect
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +37,7 @@ PRIME = "'\u2019"  # as written, and as Sphinx sets it
 # Not the letters of "I-step", "appendix A" and "E.5".
 SYMBOL = re.compile(
     rf"(?<![\w.{PRIME}])(?<!appendix )(?:([A-Z][{PRIME}][A-Z]+)|({NAMES})"
-    rf"(\d+(?:\.\d)?|_[a-z]+(?:,[a-z]+)?)?(\^-?\w+)?([{PRIME}](?!\w)|\*)?)"
+    rf"(\d+(?:\.\d)?|_[a-z]+(?:,[a-z]+)?)?(\^-?\w+(?:\.\d)?)?([{PRIME}](?!\w)|\*)?)"
     rf"(?![\w{PRIME}]|-[a-z]|\.\d)"
 )
 # Costs of notes and of pages, one level of brackets deep.
@@ -56,9 +55,7 @@ def to_tex(symbol: re.Match[str]) -> str:
 
 def cost_to_tex(cost: re.Match[str]) -> str:
     """LaTeX of a cost, which text has as O(n1^3 + draws S N)."""
-    tex = re.sub(r"[a-z]{2,}", r"\\mathrm{\g<0>}", cost[0])
-    tex = re.sub(r"\b([a-z])(\d)", r"\1_\2", re.sub(r"\^([\d.]+)", r"^{\1}", tex))
-    return tex.replace(" ", r"\,")
+    return SYMBOL.sub(to_tex, re.sub(r"[a-z]{2,}", r"\\mathrm{\g<0>}", cost[0]))
 
 
 def escaped(text: str) -> str:
@@ -90,21 +87,19 @@ def setup(app: "Sphinx") -> dict[str, bool]:
     """Escape docstrings before numpydoc reads them; register the renderer ``mathml``."""
     from docutils import nodes
 
-    def replace(text: nodes.Text, pattern: re.Pattern[str], tex: Callable[..., str]) -> None:
-        parts, end = [], 0
-        for found in pattern.finditer(text):
-            parts += [nodes.Text(text[end : found.start()]), nodes.math("", tex(found))]
-            end = found.end()
-        if parts and isinstance(text.parent, nodes.paragraph):
-            text.parent.replace(text, [*parts, nodes.Text(text[end:])])
-
     def typeset(app: "Sphinx", doctree: Any) -> None:
+        notation = set()
         for table in doctree.findall(nodes.table):
             if table.next_node(nodes.entry).astext() in ("paper", "combination", "equation"):
-                for text in [*table.next_node(nodes.tbody).findall(nodes.Text)]:
-                    replace(text, SYMBOL, to_tex)
+                notation.update(map(id, table.next_node(nodes.tbody).findall(nodes.Text)))
         for text in [*doctree.findall(nodes.Text)]:
-            replace(text, COST, cost_to_tex)
+            pattern, tex = (SYMBOL, to_tex) if id(text) in notation else (COST, cost_to_tex)
+            if isinstance(text.parent, nodes.paragraph) and pattern.search(text):
+                parts, end = [], 0
+                for found in pattern.finditer(text):
+                    plain, end = nodes.Text(text[end : found.start()]), found.end()
+                    parts += [plain, nodes.math("", tex(found))]
+                text.parent.replace(text, [*parts, nodes.Text(text[end:])])
 
     def escape(
         app: "Sphinx", what: str, name: str, value: Any, options: Any, lines: list[str]
