@@ -88,7 +88,7 @@ def setup(app: "Sphinx") -> dict[str, bool]:
     from docutils import nodes
 
     def typeset(app: "Sphinx", doctree: Any) -> None:
-        notation = set()
+        notation: set[int] = set()
         for table in doctree.findall(nodes.table):
             if table.next_node(nodes.entry).astext() in ("paper", "combination", "equation"):
                 notation.update(map(id, table.next_node(nodes.tbody).findall(nodes.Text)))
