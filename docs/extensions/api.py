@@ -36,15 +36,13 @@ class Name(NamedTuple):
 
     def page(self, howto: list[str]) -> str:
         """Text of the reference page, which links to the pages of the name's task."""
-        value = self.value
-        if isinstance(value, type):
-            directive = "autoexception" if issubclass(value, Exception) else "autoclass"
-        else:
-            directive = "autofunction" if callable(value) else "autodata"
+        directive = "autofunction" if callable(self.value) else "autodata"
+        if isinstance(self.value, type):
+            directive = "autoexception" if issubclass(self.value, Exception) else "autoclass"
         return TEMPLATES.get_template("name.rst").render(
             name=self,
             directive=directive,
-            members=own_members(value) if directive == "autoclass" else (),
+            members=own_members(self.value) if directive == "autoclass" else (),
             howto=howto,
         )
 

@@ -26,10 +26,8 @@ def gallery() -> dict[str, str | bytes]:
         notebook = json.loads(text)
         first = next(cell for cell in notebook["cells"] if cell["cell_type"] == "markdown")
         headings[path.stem] = "".join(first["source"]).partition("\n")[0].removeprefix("# ")
-        outputs = (each for cell in notebook["cells"] for each in cell.get("outputs", ()))
-        drawn = (
-            each["data"]["image/png"] for each in outputs if "image/png" in each.get("data", ())
-        )
+        outputs = (o.get("data", {}) for cell in notebook["cells"] for o in cell.get("outputs", ()))
+        drawn = (data["image/png"] for data in outputs if "image/png" in data)
         if picture := "".join(next(drawn, "")):
             pictures[path.stem] = written[f"gallery/{path.stem}.png"] = base64.b64decode(picture)
     index = TEMPLATES.get_template("gallery.md").render(headings=headings, pictures=pictures)

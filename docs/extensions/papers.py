@@ -16,6 +16,7 @@ from studies.study import DESCRIPTIONS, HEADER, RULE, TESTED, Study, tabulate
 DOCS = Path(__file__).resolve().parents[1]
 #: Units of finished studies, a record per line with its recipe, split and seed.
 LEDGERS = DOCS / "ledgers"
+TEMPLATES.globals |= {"rule": RULE, "header": HEADER, "tested": TESTED}
 
 
 def _page(paper: dict[str, Any], equations: dict[str, str]) -> str:
@@ -30,7 +31,6 @@ def _page(paper: dict[str, Any], equations: dict[str, str]) -> str:
         equations=rows,
         points=_left_open(prefix, studies),
         left_out=DESCRIPTIONS["left_out"][prefix],
-        rule=RULE,
         studies="\n\n".join(_of_study(name, study) for name, study in studies.items()),
     )
 
@@ -65,18 +65,11 @@ def _of_study(name: str, study: Study) -> str:
     units = [json.loads(line) for line in ledger.read_text(encoding="utf-8").splitlines()]
     found = {f"{unit['recipe']}-{unit['split']}-{unit['seed']}": unit for unit in units}
     report = tabulate(study, found, study.splits)
-    rows = report.printed()
-    # Most readers compare; what the paper has not measured is long.
-    further = [row for row in rows if study.published and not row[2]]
     return TEMPLATES.get_template("study.md").render(
         name=name,
         title=_short(study.title),
         study=study,
         report=report,
-        header=HEADER,
-        tested=TESTED,
-        compared=[row for row in rows if row not in further],
-        further=further,
         ledger=ledger.name,
         # The first version did not say so.
         versions=sorted({unit.get("kernelzoo", "0.1.0") for unit in units}),
