@@ -77,9 +77,7 @@ def kernels_for(data: kz.datasets.Dataset) -> kz.kernels.Kernels:
 
 def parser() -> argparse.ArgumentParser:
     """Grammar of the command line."""
-    root = argparse.ArgumentParser(
-        prog="kernelzoo", description="Bayesian kernel learning on PyMC."
-    )
+    root = argparse.ArgumentParser("kernelzoo", description="Bayesian kernel learning on PyMC.")
     root.add_argument("--version", action="version", version=kz.__version__)
     commands = root.add_subparsers(required=True, metavar="COMMAND")
 

@@ -11,8 +11,9 @@ from urllib.parse import unquote, urldefrag, urlsplit
 from bs4 import BeautifulSoup
 
 #: Elements that a browser follows by itself; links of some relations load nothing.
-LOADED = "img[src], script[src], iframe[src], source[src], link[href]"
-IDLE = {"canonical", "prev", "next", "search", "index", "author"}
+RELATIONS = ("canonical", "prev", "next", "search", "index", "author")
+IDLE = ", ".join(f"[rel~={relation}]" for relation in RELATIONS)
+LOADED = f"img[src], script[src], iframe[src], source[src], link[href]:not({IDLE})"
 
 
 def problems(site: Path) -> Iterator[str]:
@@ -28,11 +29,7 @@ def problems(site: Path) -> Iterator[str]:
     }
     for path, page in pages.items():
         where = path.relative_to(site.resolve())
-        loaded = [
-            str(tag.get("src", tag.get("href")))
-            for tag in page.select(LOADED)
-            if not IDLE.intersection(tag.get("rel") or ())
-        ]
+        loaded = [str(tag.get("src", tag.get("href"))) for tag in page.select(LOADED)]
         for address in loaded + [str(tag["href"]) for tag in page.find_all("a", href=True)]:
             (file, anchor), outer = urldefrag(address), urlsplit(address)
             if outer.scheme or outer.netloc:
