@@ -75,5 +75,4 @@ html_theme_options = {
     "pygments_dark_style": "a11y-high-contrast-dark",
 }
 # Pages without pages below them need no menu; those of papers and of the gallery are wide.
-ALONE = ("*", "papers/*", "gallery/*", "cards/index")
-html_sidebars: dict[str, list[str]] = {page: [] for page in ALONE}
+html_sidebars = {page: list[str]() for page in ("*", "papers/*", "gallery/*", "cards/index")}
