@@ -75,7 +75,7 @@ def test_commands_say_what_could_not_be_written(tmp_path, capsys, monkeypatch, f
     def full(*arguments, **options):
         raise OSError(28, "No space left on device", file)
 
-    monkeypatch.setattr("kernelzoo.__main__.fit", full)
+    monkeypatch.setattr(kz, "fit", full)
     assert main(["fit", "iris", "--out", str(tmp_path)]) == 2
     assert capsys.readouterr().err == f"kernelzoo: [Errno 28] No space left on device: '{file}'\n"
 
