@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import cached_property, reduce
 from operator import or_
 from typing import Any, Self, override
 
@@ -41,14 +41,17 @@ class FittedKernels:
 
     stack: DataArray | ParametricStack
     specification: Kernels
-    #: The same with the widths of the training objects.
-    trained: Kernels
     standardize: bool | str
     #: Training objects, their features scaled.
     objects: Objects
     scalers: dict[str | None, Any]
     #: Names of all blocks of the input, those that no kernel uses among them.
     blocks: frozenset[str | None]
+
+    @cached_property
+    def trained(self) -> Kernels:
+        """The specification with the widths of the training objects, which are computed once."""
+        return self.specification.on_training(self.objects)
 
     @property
     def table(self) -> DataArray:
@@ -119,13 +122,12 @@ class KernelReader(BaseEstimator):
             if standardize and block not in grams
         }
         objects = _scaled(objects, scalers)
-        trained = specification.on_training(objects)
-        stack = trained(objects)
+        stack = specification(objects)
         rounding = max((precision_of(tables[block]) for block in grams), default=0.0)
         if isinstance(stack, DataArray) and rounding:
             # Kernels in single precision may have a larger asymmetry and smaller eigenvalues.
             stack.attrs[PRECISION] = rounding
-        return FittedKernels(stack, specification, trained, standardize, objects, scalers, blocks)
+        return FittedKernels(stack, specification, standardize, objects, scalers, blocks)
 
     def _keep(self, fitted: FittedKernels) -> None:
         """Set the attributes of a fitted estimator that describe its kernels."""

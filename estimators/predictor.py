@@ -34,8 +34,8 @@ from .blocks import RANK, SCALE, FittedKernels, KernelReader, ids_of
 
 #: Value of the parameters that `select` chooses.
 AUTO = "auto"
-#: Scale from which chains of the probit mix slowly: on 35 wines, 1,200 draws have 617 effective
-#: draws of the contrasts at a scale of 1, 108 at 100 and 29 at 1,000.
+#: Scale, upsilon / tau, from which chains of the probit mix slowly: on 35 wines, 1,200 draws have
+#: 617 effective draws of the contrasts at a scale of 1, 108 at 100 and 29 at 1,000.
 SLOW = 100.0
 
 
@@ -138,9 +138,10 @@ class KernelPredictor(KernelReader):
             weights = weights.assign_coords(description=("kernel", described))
         if why := weights.attrs.get("unreliable"):
             better = "more draws" if self.result_.attrs.get("kind") == "mcmc" else "engine='gibbs'"
-            scale = getattr(self.model_, "upsilon", None)
-            if isinstance(scale, float) and scale >= SLOW:
-                better += f" and upsilon=1 (chains mix slowly with the present {scale:g})"
+            model: Any = self.model_
+            scale = getattr(model, "upsilon", None)
+            if isinstance(scale, float) and scale >= SLOW * model.tau:
+                better += f", perhaps also with a smaller upsilon (chains mix slowly at {scale:g})"
             message = f"The weights are unreliable, because {why}. Fit with {better} to read them."
             warn_user(message, ApproximationWarning)
         return weights

@@ -5,6 +5,7 @@ They turn the outputs of these functions into results.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from inspect import Parameter
 from typing import Any, ClassVar, Literal, override
 
 import numpy as np
@@ -63,7 +64,8 @@ class PaperEngine[Output](Engine):
     def default_of(self, setting: str) -> str:
         algorithms = filter(None, (getattr(paper, self.field) for paper in PAPERS.values()))
         values = [each.settings[setting] for each in algorithms if setting in each.settings]
-        texts = dict.fromkeys("by the model" if x is None else str(x) for x in values)
+        none = (None, Parameter.empty)
+        texts = dict.fromkeys("by the model" if x in none else str(x) for x in values)
         return f"default: {' or '.join(texts) or 'by the model'}"
 
     def verdict(self, model: pm.Model) -> tuple[Algorithm[Output] | None, str | None]:

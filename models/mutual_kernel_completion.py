@@ -158,8 +158,8 @@ class MutualKernelCompletion(Declaration):
     ``k`` stands for the kernel's name. A kernel without missing objects has no ``Q_k``; a kernel
     without visible objects follows M and does not affect the others. The paper's model has normal
     vectors with covariance M, eq (14), whose visible parts have second moments :math:`Q_{vv}`, eq
-    (12); here Wishart matrices replace them. Line 7 of its algorithm, which decreases the sum J but
-    not every term, has :math:`M_{vh,vh}`; its eq (16) is a Wishart density of :math:`M^{-1}`.
+    (12); here Wishart matrices replace them. Its algorithm decreases the sum J, but not every term;
+    line 7 prints :math:`M_{vh,vh}`. Its eq (16) is a Wishart density of :math:`M^{-1}`.
 
     A density evaluation costs O(K l^3). Chains are monitored on ``log_det_M`` and ``trace_Q``
     (incomplete), on the moments of all entries, and on draws of what mixes slowest: up to 30

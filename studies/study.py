@@ -251,7 +251,7 @@ def _line(
         told = verdict(low, high, margin)
         if reach == np.inf or (told == "undecided" and left):
             told = "too few splits to tell"
-        if told != "agrees" and cell in study.irreproducible:
+        if told != "agrees" and reach < np.inf and cell in study.irreproducible:
             told = f"paper's cell cannot be reproduced: {study.irreproducible[cell]}"
     return {
         "column": task.column,
@@ -292,7 +292,8 @@ def verdict(low: float, high: float, margin: float) -> str:
     A cell agrees with the paper's if the 95 % interval of the difference of the two means lies
     within the margin, differs if it lies outside of the margin, and is undecided if the interval
     crosses the margin; fewer than five splits, or an undecided cell whose splits are not all run,
-    are too few splits to tell. The margin is 2 points for numbers in per cent, a tenth of the
+    are too few splits to tell. A cell that cannot be reproduced for a known reason says so in place
+    of "differs" and "undecided". The margin is 2 points for numbers in per cent, a tenth of the
     printed number for others, or the paper's standard deviation over splits if that is larger. The
     interval is Welch's over the draw of splits, widened by the rounding of the printed mean; a mean
     printed without a spread counts as exact. A number that is not a mean over splits agrees if it

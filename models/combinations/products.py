@@ -61,8 +61,9 @@ class _WeightedProduct(Combination):
 class Product(_WeightedProduct):
     r"""Product with learned exponents, :math:`\prod_s K_s^{\beta_s}`, :math:`\beta_s \sim` Gamma.
 
-    An exponent near zero leaves its kernel out. With pi and chi integrated out, the prior of the
-    exponents has a heavy tail towards zero on the log scale.
+    Both pi and chi have exponential priors. An exponent near zero leaves its kernel out. With pi
+    and chi integrated out, the prior of the exponents has a heavy tail towards zero on the log
+    scale.
 
     Parameters
     ----------

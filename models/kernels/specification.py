@@ -308,6 +308,8 @@ class Kernels:
             if isinstance(member.kernel, base.Precomputed):
                 train = train.with_gram(space, name)
             members.append(replace(trained, name=name, space=space))
+        names = [member.name for member in members]
+        check_distinct(names, "name", "named", "different for each kernel of a stack")
         return train, members
 
 

@@ -48,6 +48,7 @@ def by_hand(train, new, kernels=None):
 def test_widths_of_the_training_objects_are_computed_once(data, monkeypatch):
     fitted = KernelBlocks(blocks=SPLIT).fit(data.train.flat.to_numpy())
     expected = by_hand(data.train, data.new).transpose("obs", "basis", "kernel")
+    fitted.transform(data.new.flat.to_numpy())
     monkeypatch.setattr(base, "median_of_squared_distances", None)
     K = fitted.transform(data.new.flat.to_numpy())
     np.testing.assert_allclose(K, expected, rtol=1e-12, atol=1e-12)

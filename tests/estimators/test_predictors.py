@@ -498,7 +498,7 @@ def test_weights_that_cannot_be_read_say_so(data):
     with pytest.warns(kz.ApproximationWarning, match="VB is .* Fit with engine='gibbs' to read"):
         weights = vb.weights_
     large = clone(vb).set_params(upsilon=100.0).fit(X, y)
-    with pytest.warns(kz.ApproximationWarning, match="'gibbs' and upsilon=1 .*the present 100"):
+    with pytest.warns(kz.ApproximationWarning, match="'gibbs', perhaps also with a smaller"):
         large.weights_  # noqa: B018
     assert "k-hat of VB" in weights.attrs["unreliable"]
     short = {"engine": "gibbs", "draws": 4, "tune": 0, "chains": 2}

@@ -77,12 +77,7 @@ def test_small_table(tmp_path):
     table = report.table.set_index(["column", "row"])
     assert (table["splits"] == 2).all()
     assert table.loc[("ionosphere", "KNM"), "paper"] == 68.05
-    told = {verdict.partition(":")[0] for verdict in table["verdict"]}
-    assert told == {
-        "too few splits to tell",
-        "paper's cell cannot be reproduced",
-        "not in the paper",
-    }
+    assert set(table["verdict"]) == {"too few splits to tell", "not in the paper"}
     # Far above the 64 % and 40 % of always naming the largest class.
     assert table.loc[("ionosphere", "closed form"), "ours"] > 85
     assert table.loc[("wine", "closed form"), "ours"] > 90

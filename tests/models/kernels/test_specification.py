@@ -113,6 +113,15 @@ def test_given_names_must_differ():
         linear().named("a") | gaussian().named("a")
 
 
+def test_a_name_that_a_block_makes_twice_is_refused():
+    kernels = gaussian(0.1).on("a").named("x[b]") | linear().named("x")
+    X = np.random.default_rng(0).normal(size=(6, 2))
+    with pytest.raises(
+        ValueError, match=r"different for each kernel .* Got 'x\[b\]' more than once"
+    ):
+        kernels({"a": X, "b": X})
+
+
 def test_given_name_wins_over_a_default_name(X):
     names = (gaussian() | linear().named("gaussian"))(X)["kernel"].values.tolist()
     assert names == ["gaussian #2", "gaussian"]
