@@ -46,8 +46,8 @@ _OF_NUTS = keywords_of(pm.NUTS.__init__, BaseHMC.__init__) - {
 
 
 # Processor seconds by which a first run exceeds a second one on each model's smallest example
-# (`benchmarks cold`): from 8 for the composite kernels to 24 for WishartKernelMixture.
-COMPILING = "Compiling the gradient: 10 to 30 s for a new structure of model, about 1 s otherwise"
+# (`benchmarks cold`): from 15 for the composite kernels to 39 for WishartKernelMixture.
+COMPILING = "Compiling the gradient: 15 to 40 s for a new structure of model, about 1 s otherwise"
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class NUTS(Engine):
     name: ClassVar[str] = "NUTS"
     kind: ClassVar[Kind] = "mcmc"
     largest: ClassVar[int | None] = 2_000
-    limits: ClassVar[str] = "compiles the gradient for 10 to 30 s first; chains may miss modes"
+    limits: ClassVar[str] = "compiles the gradient for 15 to 40 s first; chains may miss modes"
     stores: ClassVar[bool] = True
 
     backend: Literal["pymc", "nutpie", "numpyro"] = "pymc"
@@ -187,7 +187,7 @@ class Pathfinder(Engine):
     kind: ClassVar[Kind] = "vb"
     largest: ClassVar[int | None] = 2_000
     limits: ClassVar[str] = (
-        "Gaussians along paths to a mode: few of its draws differ if pareto_k is high"
+        "Gaussians along paths to a mode: many draws are copies if pareto_k is high"
     )
 
     paths: Count = 8
@@ -399,7 +399,7 @@ class SMC(Engine):
     kind: ClassVar[Kind] = "mcmc"
     largest: ClassVar[int | None] = 50
     limits: ClassVar[str] = (
-        "means and spreads are biased unless particles are many; for few coordinates, several modes"
+        "means and sds are biased with few particles; for few coordinates and several modes"
     )
 
     kernel: Literal["IMH", "MH"] = "IMH"

@@ -56,7 +56,7 @@ def _complete(out: Path, console: Console) -> None:
     console.rule("a kernel with missing rows: WishartCompletion")
     console.print(
         f"{len(model.coords['train'])} objects seen, {len(model.coords['test'])} missing: few "
-        "enough to compare with NUTS, which first compiles the gradient for 10 to 30 seconds"
+        "enough to compare with NUTS, which first compiles the gradient for 15 to 40 seconds"
     )
     chains = CHAINS | {"draws": 1000, "tune": 300}
     runs = {kz.Exact(): {"draws": 4000}, kz.Gibbs(): chains, kz.NUTS(): chains}

@@ -1,6 +1,6 @@
 """How graphs are compiled, and functions of a model's variables at one point or at many draws.
 
-numba takes 10 to 30 seconds to compile the gradient of a model, and then evaluates it some fifty
+numba takes 15 to 40 seconds to compile the gradient of a model, and then evaluates it some fifty
 times as fast as NumPy node by node. So graphs that are evaluated a few thousand times run in
 Python, and the gradients of chains are compiled by numba, PyTensor's default. Functions of many
 draws run in Python, too: each operation takes a block of draws at once, so that Python's overhead
