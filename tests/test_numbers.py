@@ -97,7 +97,8 @@ def test_numbers_come_from_files(page):
 TEXTS = [ROOT / "studies" / "studies.toml", DOCS / "papers.toml"]
 PROSE = {"choices", "left_out", "notes", "measure", "reason", "text", "question"}
 PLACES = re.compile(
-    r"(?:Tables?|Figures?|eqs?|[Ss]ections?)\s[\d(][\d(), and-]*(?:to \d+)?|\(\d{4}\)"
+    r"(?:Table|Figure|eq|[Ss]ection)\s\(?[\d.]*\d\)?|\(\d{4}\)"
+    r"|(?:Tables|Figures|eqs|[Ss]ections)\s[\d(][\d(), and-]*(?:to \d+)?"
 )
 IN_PROSE = re.compile(rf"(?<![\w.])(\d[\d,]*(?:\.\d+)?(?:e-?\d+)?)(?:\s?({UNIT}|points?)(?![\w]))?")
 
