@@ -219,12 +219,15 @@ def tabulate(study: Study, found: Mapping[str, Mapping[str, Any]], splits: int) 
         for row in study.rows_of(task):
             values = [record["values"][row] for record in done if "values" in record]
             left = max(task.wanted(splits) - len(values) - len(errors), 0)
-            lines.append(_line(study, task, row, values, errors, left) | {"left": left})
+            # Of skipped tasks, too, whose units were run elsewhere.
+            finished = len(values) + len(errors) >= min(splits, task.splits or splits)
+            line = _line(study, task, row, values, errors, finished=finished)
+            lines.append(line | {"left": left})
     return Report(study, pd.DataFrame(lines))
 
 
 def _line(
-    study: Study, task: Task, row: str, values: list[float], errors: list[str], left: int
+    study: Study, task: Task, row: str, values: list[float], errors: list[str], *, finished: bool
 ) -> dict[str, Any]:
     """Paper and ours (mean, sd over splits, divisor n - 1), difference and verdict of a cell."""
     cell = row, task.column
@@ -249,7 +252,7 @@ def _line(
         told = "not in the paper"
     else:
         told = verdict(low, high, margin)
-        if reach == np.inf or (told == "undecided" and left):
+        if reach == np.inf or (told == "undecided" and not finished):
             told = "too few splits to tell"
         if told != "agrees" and reach < np.inf and cell in study.irreproducible:
             told = f"paper's cell cannot be reproduced: {study.irreproducible[cell]}"

@@ -428,6 +428,8 @@ def test_undecided_cells_of_unfinished_studies_have_too_few_splits():
     values = (62.0, 70.0, 78.0, 86.0, 94.0)
     assert verdict(Published(91.1, 1.15), values, splits=6, published_splits=30) == TOO_FEW
     assert verdict(Published(91.1, 1.15), (78.0,) * 5, splits=6, published_splits=30) == "differs"
+    elsewhere = report(cell(values, Published(91.1, 1.15), skip="no data"), splits=6)
+    assert elsewhere.table["verdict"][0] == TOO_FEW
 
 
 def just(distance):
