@@ -84,7 +84,7 @@ SPACE_KERNELS = {
     RAW: KERNELS["polynomial"],
     UNIT: KERNELS["polynomial of diagonal 1"],
 }
-#: Sum of the protein's kernels, beside their mean FixSum.
+#: Sum of the proteins' kernels, beside their mean FixSum.
 TOTAL = "FixSum, weights 1"
 #: Numbers of digits of a class in each of the two parts.
 SIZES = {DIGITS: 20}
@@ -286,6 +286,6 @@ def table_6() -> Study:
 def tables_8_to_10(column: str) -> Study:
     """Tables 8 to 10: single spaces, combined classifiers, combined spaces; on one scale."""
     combined = {rule: (rule, PROTEIN_RECIPE) for rule in (*COMBINATIONS, TOTAL)}
-    name = f"damoulas2009-protein{ {RAW: '-raw', UNIT: '-unit'}.get(column, '') }"
-    absent = absence("protein_fold")
+    suffix, absent = {RAW: "-raw", UNIT: "-unit"}.get(column, ""), absence("protein_fold")
+    name = f"damoulas2009-protein{suffix}"
     return _of_spaces(name, column, PROTEIN_SPACES, PROTEIN_RECIPE, combined, absent)

@@ -134,7 +134,7 @@ def _region_rows(names: list[str]) -> tuple[str, ...]:
 
 
 def least_error(column: str, seed: int, *, n: int, noise: float, side: int) -> dict[str, float]:
-    """Error of Bayes' rule: classes of `n` objects, counted in squares and blurred by the noise."""
+    """Error of Bayes' rule, per cent: classes of `n` objects by square, blurred by the noise."""
     data = neal_three_class(n, seed, noise=0.0)
     x, y = np.asarray(data.X)[:, :2].T
     bins = (np.arange(4), *[np.linspace(-0.5, 1.5, 2 * side + 1)] * 2)

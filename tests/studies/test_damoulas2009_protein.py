@@ -62,6 +62,22 @@ def test_kernels_as_they_are_have_large_entries_and_a_product_that_is_nearly_dia
     assert np.linalg.cond(product / np.outer(root, root)) < 2
 
 
+@needs_proteins
+@pytest.mark.parametrize("column", [damoulas2009.SCALED, damoulas2009.UNIT])
+def test_a_study_scales_objects_as_its_column_says(column, monkeypatch):
+    def seen(kernels, *args, **settings):
+        raise InterruptedError(kernels)
+
+    monkeypatch.setattr(damoulas2009, "fitted", seen)
+    split = damoulas2009.proteins()
+    with pytest.raises(InterruptedError) as caught:
+        damoulas2009._classify(column, split, ["Comp"], "Comp", 1, damoulas2009.PROTEIN_RECIPE)
+    X = split.X_train["Comp"]
+    X = damoulas2009._of_norm_1(X) if column == damoulas2009.UNIT else X
+    expected = damoulas2009.SPACE_KERNELS[column](X).values
+    np.testing.assert_allclose(caught.value.args[0].values, expected, rtol=1e-12)
+
+
 def test_learned_product_of_kernels_as_they_are_is_left_out_and_says_so():
     for column in (damoulas2009.SCALED, damoulas2009.RAW, damoulas2009.UNIT):
         study = damoulas2009.tables_8_to_10(column)
