@@ -500,6 +500,12 @@ def test_weights_that_cannot_be_read_say_so(data):
     large = clone(vb).set_params(upsilon=100.0).fit(X, y)
     with pytest.warns(kz.ApproximationWarning, match="'gibbs', perhaps also with a smaller"):
         large.weights_  # noqa: B018
+    # The scale is upsilon / tau.
+    same = clone(large).set_params(tau=100.0).fit(X, y)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        same.weights_  # noqa: B018
+    assert not any("smaller upsilon" in str(each.message) for each in seen)
     assert "k-hat of VB" in weights.attrs["unreliable"]
     short = {"engine": "gibbs", "draws": 4, "tune": 0, "chains": 2}
     gibbs = clone(vb).set_params(**short).fit(X, y)
