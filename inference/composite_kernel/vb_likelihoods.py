@@ -304,7 +304,6 @@ def _moments_of_chunk(
         f = rows @ mean
         flat = rows.copy().reshape(-1, len(mean)).T
         turned = blas.dtrmm(1.0, root, flat, lower=True, overwrite_b=True).T.reshape(rows.shape)
-        pairs = zip(*np.triu_indices(len(rows)), strict=True)
-        spread = [np.einsum("nm,nm->n", turned[i], turned[j]) + f[i] * f[j] for i, j in pairs]
-        moments.append(spread)
+        pairs = [np.vecdot(turned[i], turned[i:]) + f[i] * f[i:] for i in range(len(rows))]
+        moments.append(np.concatenate(pairs))
     return np.concatenate(moments, axis=1)
