@@ -19,16 +19,18 @@ conditionals (partially collapsed Gibbs: van Dyk & Park 2008). The coordinates x
 
 so that W scales with a learned upsilon, whose coordinate is its logarithm. A shortens the first
 principal axes Q of the composite kernel at the centre of the prior, where the curvature is high,
-and sinh the tails of Student's t. Far from the origin sinh mixes axes of high and low curvature:
-kernels of larger norm need a larger b.
+but to no less than REACH times the spread that tuning sees: at a large scale all objects are well
+classified, and the curvature is low. sinh shortens the tails of Student's t. Far from the origin it
+mixes axes of high and low curvature: kernels of larger norm need a larger b.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, NamedTuple, Self, Unpack
 
 import numpy as np
+from pymc.step_methods.state import dataclass_state
 from pymc.step_methods.step_sizes import DualAverageAdaptation
 from pymc.util import RandomGenerator
 from pytensor.tensor import TensorVariable
@@ -39,7 +41,7 @@ from ...models.learned_scale import LearnedScale
 from ...models.multinomial_probit import MultinomialProbit
 from ...numerics.probit import log_probability_and_gradient
 from ...validation import Count, Fraction, Positive, check_arguments
-from ..block import GibbsBlock, Names, Shared, declared
+from ..block import GibbsBlock, GibbsBlockState, Names, Shared, declared
 from ..moves.hamiltonian import LogDensity, hamiltonian_move
 from .conditionals import draw_shift, draw_variances
 from .kernel_coordinates import KernelCoordinates
@@ -60,9 +62,11 @@ STAGES = 20
 
 type Values = dict[str, np.ndarray]
 FIRST_STEP = 0.1
+# Number of tuning sweeps that find a spread and a step, and shortest axis in units of the spread.
+WINDOW, REACH = 75, 0.6
 # Number of last tuning sweeps with trajectories of full length. Earlier sweeps only find the
 # posterior and a step size, for which a fraction of the length suffices.
-FULL_LENGTH = 150
+FULL_LENGTH = 2 * WINDOW
 FRACTION = 1 / 8
 
 
@@ -75,6 +79,13 @@ class Info(NamedTuple):
     acceptance: float
     evaluations: int
     selection: float = np.nan
+
+
+@dataclass_state
+class MarginalProbitState(GibbsBlockState):
+    """State that a chain must save to resume, with the lengths (r,) of the axes."""
+
+    lengths: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -145,11 +156,18 @@ class Target:
 
     def position(self, values: Mapping[str, np.ndarray], rng: np.random.Generator) -> np.ndarray:
         """Position of values; hyperparameters without coordinates are drawn."""
+        x = self.along_axes(self.straightened(values), 1 / self.lengths)
+        of_kernel = self.kernels.position(values, rng)
+        return np.concatenate([x.ravel(), of_kernel, self._log_rate(values)])
+
+    def _log_rate(self, values: Mapping[str, np.ndarray]) -> np.ndarray:
         learned = isinstance(self.upsilon, LearnedScale)
-        log_rate = np.log(np.atleast_1d(values["upsilon"])) if learned else np.empty(0)
-        v = self.bend * np.arcsinh(values["W"] / (self.bend * self.spread(log_rate)))
-        x = self.along_axes(v, 1 / self.lengths)
-        return np.concatenate([x.ravel(), self.kernels.position(values, rng), log_rate])
+        return np.log(np.atleast_1d(values["upsilon"])) if learned else np.empty(0)
+
+    def straightened(self, values: Mapping[str, np.ndarray]) -> np.ndarray:
+        """W (C, M) in units of its prior's scale, with shortened tails."""
+        spread = self.spread(self._log_rate(values))
+        return self.bend * np.arcsinh(values["W"] / (self.bend * spread))
 
     def regressors(self, position: np.ndarray) -> np.ndarray:
         """W (C, M) at a position."""
@@ -334,6 +352,7 @@ class MarginalProbit(GibbsBlock):
     """
 
     name = "marginal_probit"
+    _state_class = MarginalProbitState
     declarations = (MultinomialProbit,)
     stats_dtypes_shapes: ClassVar[dict[str, Any]] = {
         "hmc_accept": (np.float64, []),
@@ -371,8 +390,7 @@ class MarginalProbit(GibbsBlock):
         self._target.log_density(
             np.zeros_like(self._target.scale), np.ones_like(kernels.composition.known)
         )
-        # Remaining number of sweeps with short trajectories.
-        self._shorter = 0
+        self._start(0)
         return declared(model), ()
 
     def initial_tuning(self, step: float = FIRST_STEP) -> DualAverageAdaptation:
@@ -382,25 +400,36 @@ class MarginalProbit(GibbsBlock):
     def setup_chain(self, rng: RandomGenerator, tune: int, draws: int) -> None:
         """Start a chain, whose first trajectories are short if it tunes for long."""
         super().setup_chain(rng, tune, draws)
-        self._shorter = max(tune - FULL_LENGTH, 0)
+        self._start(tune)
+
+    def _start(self, tune: int) -> None:
+        self.lengths, self._left, self._seen = self._target.lengths, tune, []
+
+    def _adapt(self, acceptance: float, values: Mapping[str, np.ndarray]) -> None:
+        """Tune the step; at the end of a window fit the lengths, which need another step."""
+        self.tuning.update(acceptance, tune=True)
+        along = self._target.straightened(values) @ self._target.axes
+        # The likelihood sees the differences between classes alone.
+        self._seen.append(along - along.mean(axis=0))
+        self._left -= 1
+        if self._left > 0 and self._left % WINDOW == 0:
+            spread = np.std(self._seen, axis=0).mean(axis=0)
+            self.lengths, self._seen = np.clip(REACH * spread, self._target.lengths, 1), []
+            self.tuning = self.initial_tuning(float(self.tuning.current(tune=False)))
 
     def sweep(
         self, values: Mapping[str, np.ndarray], rng: np.random.Generator
     ) -> tuple[Mapping[str, np.ndarray], dict[str, Any]]:
-        """Redraw the owned variables; adapt the leapfrog step while the chain tunes."""
+        """Redraw the owned variables; adapt step and lengths while the chain tunes."""
         step = float(self.tuning.current(self.tune))
-        is_short = self.tune and self._shorter > 0
+        is_short = self.tune and self._left > FULL_LENGTH
         length = self._length * (FRACTION if is_short else 1)
+        target = replace(self._target, lengths=self.lengths)
         new, info = marginal_sweep(
-            values, self._target, rng, step=step, length=length, stages=self._stages
+            values, target, rng, step=step, length=length, stages=self._stages
         )
         if self.tune:
-            self.tuning.update(info.acceptance, tune=True)
-        if is_short:
-            self._shorter -= 1
-            if not self._shorter:
-                # Longer trajectories reach regions of higher curvature, which need a smaller step.
-                self.tuning = self.initial_tuning(float(self.tuning.current(tune=False)))
+            self._adapt(info.acceptance, new)
         stats = {
             "hmc_accept": info.acceptance,
             "hmc_evaluations": info.evaluations,
