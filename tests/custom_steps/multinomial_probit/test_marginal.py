@@ -7,6 +7,7 @@ import pymc as pm
 import pytest
 
 from kernelzoo.custom_steps import AlbertChib, MarginalProbit
+from kernelzoo.custom_steps.multinomial_probit import marginal
 from kernelzoo.custom_steps.multinomial_probit.marginal import FULL_LENGTH, REACH, WINDOW
 from kernelzoo.models.combinations import sums as combination
 from kernelzoo.models.combinations.products import FixedProduct
@@ -87,28 +88,29 @@ def test_trajectories_are_short_until_the_end_of_tuning(model):
     assert short_run > 0.45 * full
 
 
-def test_axes_are_as_long_as_the_spread_that_tuning_sees():
+def test_axes_are_as_long_as_the_spread_that_tuning_sees(monkeypatch):
+    # All trajectories are of full length, which show the spread soon.
+    monkeypatch.setattr(marginal, "FULL_LENGTH", 4 * WINDOW)
     example = MultinomialProbit.example()
-    model = MultinomialProbit(as_stack(np.exp(example.design)), example.label_codes, upsilon=1e4)
+    model = MultinomialProbit(as_stack(np.exp(example.design)), example.label_codes, upsilon=1e3)
     step = MarginalProbit(model=model)
-    step.setup_chain(np.random.default_rng(4), tune=2 * WINDOW, draws=5)
+    step.setup_chain(np.random.default_rng(4), tune=3 * WINDOW, draws=5)
     shortest, axes, bend = step.lengths, step._target.axes, step._target.bend
     point, seen = model.initial_point(), []
     for _ in range(WINDOW):
         np.testing.assert_array_equal(step.lengths, shortest)
         point, _ = step.step(point)
-        along = bend * np.arcsinh(point["W"] / (bend * np.sqrt(1e4 / model.tau))) @ axes
+        along = bend * np.arcsinh(point["W"] / (bend * np.sqrt(1e3 / model.tau))) @ axes
         seen.append(along - along.mean(axis=0))
     spread = np.array(seen).std(axis=0).mean(axis=0)
     np.testing.assert_allclose(step.lengths, (REACH * spread).clip(shortest, 1))
     assert (step.lengths > 2 * shortest).any()
     # Other lengths need another step: its tuning begins anew.
     assert step.tuning._count == 1
+    # They stay when tuning is over, here before its time.
     fitted = step.lengths
-    for _ in range(WINDOW):
-        point, _ = step.step(point)
     step.stop_tuning()
-    for _ in range(WINDOW + 1):
+    for _ in range(WINDOW):
         point, _ = step.step(point)
     np.testing.assert_array_equal(step.lengths, fitted)
     resumed = MarginalProbit(model=model)
