@@ -238,12 +238,10 @@ def _joined(trees: Mapping[int, DataTree]) -> DataTree:
 
 
 # Arguments of `fit` itself, and arguments with which `fit` could not make a result.
-_TAKEN = frozenset(
-    {
-        *("draws", "tune", "chains", "cores", "random_seed", "progressbar", "model", "self"),
-        *("return_inferencedata", "nuts_sampler_kwargs", "backend"),
-    }
-)
+_TAKEN = {
+    *("draws", "tune", "chains", "cores", "random_seed", "progressbar", "model", "self"),
+    *("return_inferencedata", "nuts_sampler_kwargs", "backend"),
+}
 
 
 def keywords_of(*functions: Callable[..., Any]) -> frozenset[str]:

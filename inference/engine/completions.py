@@ -92,8 +92,7 @@ def _pooled(model: Declaration, results: Sequence[DataTree]) -> DataTree:
     for name in pooled.children:
         if name in ("observed_data", "constant_data"):
             continue
-        groups = [result[name].to_dataset() for result in results]
-        with_group(pooled, str(name), _joined(groups))
+        with_group(pooled, str(name), _joined([result[name].to_dataset() for result in results]))
     data = pooled["constant_data"].to_dataset()
     means = data["K"].copy(data=model["K"].get_value())
     with_group(pooled, "constant_data", data.assign(K=means))
@@ -183,8 +182,7 @@ def predict_each_completion(
         if "chain" in each[0][name].dims:
             pooled[name] = join_chains([one[[name]] for one in each])[name]
         elif name in SPREADS:
-            means = together[SPREADS[name]]
-            variance = (values**2).mean(COMPLETION) + means.var(COMPLETION)
+            variance = (values**2).mean(COMPLETION) + together[SPREADS[name]].var(COMPLETION)
             pooled[name] = (variance**0.5).assign_attrs(values.attrs)
         elif values.dtype.kind == "f":
             pooled[name] = values.mean(COMPLETION).assign_attrs(values.attrs)

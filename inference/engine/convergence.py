@@ -102,8 +102,7 @@ def k_hat_of_ratios(log_ratio: NDArray[np.float64]) -> float:
         return float("nan")
     if not np.isfinite(log_ratio).all():
         return float("inf")
-    largest = max(1.0, float(np.abs(log_ratio).max()))
-    if np.ptp(log_ratio) <= CONSTANT * largest:
+    if np.ptp(log_ratio) <= CONSTANT * max(1.0, np.abs(log_ratio).max()):
         return -float("inf")
     # psislw takes the negative of the log weights, as loo takes the log likelihood.
     try:

@@ -180,8 +180,7 @@ def compile_deterministics(
         return lambda draws: {}
     inputs = {rv: rv.type(name=rv.name) for rv in model.free_RVs}
     observed = {rv: model.rvs_to_values[rv] for rv in model.observed_RVs}
-    replacements = {**inputs, **observed}
-    outputs = graph_replace([model[name] for name in names], replacements, strict=False)
+    outputs = graph_replace([model[name] for name in names], inputs | observed, strict=False)
     evaluate = compile_over_draws(model, list(inputs.values()), outputs)
     return lambda draws: dict(zip(names, evaluate(draws), strict=True))
 

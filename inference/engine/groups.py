@@ -105,8 +105,7 @@ def densities_of(
         str(rv.name): (x := posterior[rv.name].to_numpy()).reshape(-1, *x.shape[2:])
         for rv in model.free_RVs
     }
-    found = dict(zip(asked, evaluate(flat), strict=True))
-    return density_dataset(model, found, posterior)
+    return density_dataset(model, dict(zip(asked, evaluate(flat), strict=True)), posterior)
 
 
 def density_dataset(model: pm.Model, values: Draws, posterior: xr.Dataset) -> xr.Dataset:
@@ -197,12 +196,12 @@ def extend(
     check_arguments(extend, locals())
     check_fitted(model, result, "extend")
     seed = integer_seed(random_seed, "random_seed", "extend")
-    named = None if groups is None else check_names(groups, GROUPS, "groups", "extend")
     reasons = {group: _why_not(group, model, result) for group in GROUPS}
     present = set(result.children)
-    if named is None:
+    if groups is None:
         wanted = [group for group in GROUPS if not reasons[group] and group not in present]
     else:
+        named = check_names(groups, GROUPS, "groups", "extend")
         wanted = [group for group in GROUPS if group in {*named} - (present & DETERMINED)]
     for group in wanted:
         if reason := reasons[group]:
@@ -214,19 +213,16 @@ def extend(
         raise argument_error("result", "extend", "a result without the groups to be added", got)
 
     posterior = result["posterior"].to_dataset() if "posterior" in present else Dataset()
-    made: dict[str, Dataset] = {}
+    # A copy of the tree, which shares its arrays with the caller's.
+    tree = result.copy()
     with compiling_with(python_mode()), numpy_warnings():
         if "posterior_predictive" in wanted:
             drawn = _posterior_predictive(model, posterior, seed, progressbar)
-            made["posterior_predictive"] = drawn.assign_attrs(random_seed=seed)
+            with_group(tree, "posterior_predictive", drawn.assign_attrs(random_seed=seed))
         if "log_likelihood" in wanted:
-            made["log_likelihood"] = densities_of(model, posterior, model.observed_RVs)
+            with_group(tree, "log_likelihood", densities_of(model, posterior, model.observed_RVs))
         if "log_prior" in wanted:
-            made["log_prior"] = densities_of(model, posterior, model.free_RVs)
-    # A copy of the tree, which shares its arrays with the caller's.
-    tree = result.copy()
-    for name, dataset in made.items():
-        with_group(tree, name, dataset)
+            with_group(tree, "log_prior", densities_of(model, posterior, model.free_RVs))
     return tree
 
 

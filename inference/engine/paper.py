@@ -202,8 +202,6 @@ def identified(result: DataTree, model: pm.Model | None = None) -> Dataset:
         paper, variant = next(named, None), result.attrs.get("variant", "")
     else:
         paper, variant = paper_with("identified", model), getattr(model, "variant", "")
-    if paper is None or paper.identified is None:
-        return posterior
-    if not set(paper.identified_reads) <= set(posterior.data_vars):
+    if paper is None or paper.identified is None or not {*paper.identified_reads} <= {*posterior}:
         return posterior
     return returned_dataset(paper.identified(result, variant), "identified", paper.model)

@@ -150,15 +150,13 @@ def predict(
         options["progressbar"] = progressbar and not in_chunks(kernels_new)
     if "moments" in result.children:
         # A copy of the tree, which shares its arrays with the caller's.
-        moments = result["moments"].to_dataset()
-        result = with_group(result.copy(), "moments", pooled(moments))
+        result = with_group(result.copy(), "moments", pooled(result["moments"].to_dataset()))
 
     def predicted(*args: Any) -> Dataset:
         return returned_dataset(function(*args, keep_draws=keep_draws, **options), "predict", model)
 
     def predict_one(kernels: Any) -> Dataset:
-        predictions = predict_each_completion(predicted, model, result, kernels)
-        return predictions.assign_attrs(attributes)
+        return predict_each_completion(predicted, model, result, kernels).assign_attrs(attributes)
 
     with numpy_warnings():
         if not in_chunks(kernels_new):

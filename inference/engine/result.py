@@ -15,6 +15,7 @@ Jacobians included.
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
@@ -136,11 +137,8 @@ def draws_to_tree(
         "posterior": {name: np.asarray(value)[None] for name, value in draws.items()},
         "observed_data": find_observations(model),
         "constant_data": constants_of(model),
+        "sample_stats": {name: np.asarray(x)[None] for name, x in (sample_stats or {}).items()},
     }
-    if sample_stats:
-        groups["sample_stats"] = {
-            name: np.asarray(value)[None] for name, value in sample_stats.items()
-        }
     return az.from_dict(
         {name: group for name, group in groups.items() if group},
         coords={name: value for name, value in coords.items() if value is not None},
@@ -178,13 +176,12 @@ def with_group(tree: DataTree, name: str, dataset: Dataset) -> DataTree:
 
 def trajectory(name: str, histories: Sequence[np.ndarray], best: int = 0) -> Dataset:
     """Objective by start and iteration, NaN after a start's last iteration."""
-    longest = max(len(history) for history in histories)
-    table = np.full((len(histories), longest), np.nan)
-    for row, history in zip(table, histories, strict=True):
-        row[: len(history)] = history
+    steps = [*zip_longest(*histories, fillvalue=np.nan)]
+    table = np.reshape(steps, (-1, len(histories))).T
+    starts, iterations = map(np.arange, table.shape)
     return Dataset(
         {name: (("start", "iteration"), table)},
-        coords={"start": np.arange(len(table)), "iteration": np.arange(1, longest + 1)},
+        coords={"start": starts, "iteration": 1 + iterations},
         attrs={"best_start": best},
     )
 
