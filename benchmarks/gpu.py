@@ -5,9 +5,8 @@ are compiled by numba (the engine's default, one thread) and by JAX (``NUTS(back
 every device that JAX finds.
 """
 
-import time
 from collections.abc import Callable, Iterator
-from itertools import pairwise
+from timeit import repeat
 from typing import Any
 
 import jax
@@ -32,14 +31,10 @@ def problem(n: int) -> CompositeKernelClassification:
     return CompositeKernelClassification(kernels(X), labels)
 
 
-def milliseconds(call: Callable[[], object], *, repeats: int = 9) -> float:
-    """Median time of a call, the first one (which compiles) left out."""
+def milliseconds(call: Callable[[], object]) -> float:
+    """Median time of nine calls after a first one, which compiles."""
     call()
-    clocks = [time.perf_counter()]
-    for _ in range(repeats):
-        call()
-        clocks.append(time.perf_counter())
-    return 1e3 * float(np.median([end - start for start, end in pairwise(clocks)]))
+    return 1e3 * float(np.median(repeat(call, number=1, repeat=9)))
 
 
 def by_numba(model: pm.Model) -> float:

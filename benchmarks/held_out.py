@@ -54,8 +54,7 @@ def other_labels(name: str, labels: str) -> Dataset:
 
 def part(data: Dataset, rows: NDArray, views: Sequence[str]) -> Dataset:
     """Take some objects and some feature spaces."""
-    X: Any = data.X
-    tables = {view: X[view].iloc[rows] for view in views}
+    tables = {view: data.views[view].iloc[rows] for view in views}
     return Dataset(data.name, tables, np.asarray(data.y)[rows], data.card)
 
 
@@ -64,18 +63,18 @@ def digits() -> Dataset:
     data = load("mfeat")
     y = pd.Series(data.y)
     rows = np.sort(y.groupby(y).sample(30, random_state=0).index)
-    return part(data, rows, list(data.X))
+    return part(data, rows, list(data.views))
 
 
 def proteins() -> Dataset:
     """Load the paper's 311 training proteins, without scores against one another."""
     data = load("protein_fold")
-    return part(data, np.arange(311), [view for view in data.X if not view.startswith("SW")])
+    return part(data, np.arange(311), [view for view in data.views if not view.startswith("SW")])
 
 
 def oxygen() -> Targets:
     """Load the oxygen of sea water, and which species and genes live in it."""
-    views: Any = load("tara_oceans").X
+    views = load("tara_oceans").views
     target = views["phychem"]["Mean_Oxygen"].to_numpy()
     return {name: views[name] for name in ("pro_phylo", "pro_NOGs")}, target
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import arviz as az
 import numpy as np
+from sklearn.preprocessing import StandardScaler
 
 from kernelzoo import NUTS, Gibbs
 from kernelzoo.datasets import load
@@ -40,12 +41,8 @@ def digits() -> MultinomialProbit:
     labels = np.asarray(data.y)
     rows = [np.flatnonzero(labels == label)[:DIGITS_A_CLASS] for label in np.unique(labels)]
     chosen = np.concatenate(rows)
-    stack = {}
-    for view in VIEWS:
-        X = np.asarray(data.views[view])[chosen]
-        X = (X - X.mean(axis=0)) / np.maximum(X.std(axis=0), 1e-9)
-        stack[view] = gaussian(1 / X.shape[1])(X).values[0]
-    return MultinomialProbit(stack, labels[chosen])
+    X = {view: StandardScaler().fit_transform(data.views[view].iloc[chosen]) for view in VIEWS}
+    return MultinomialProbit(gaussian()(X), labels[chosen])
 
 
 type Problem = tuple[str, Callable[[], MultinomialProbit], tuple[tuple[Engine, int], ...]]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ..validation import check_name
 from . import generators
-from .dataset import CATALOGUE, Dataset, card_of
+from .dataset import CATALOGUE, Dataset, card_of, numbered
 
 #: Environment variable that names a folder of data files.
 VARIABLE = "KERNELZOO_DATA"
@@ -147,11 +147,6 @@ def _of_archive(path: Path, row: Mapping[str, Any]) -> dict[str, Any]:
         "similarities": similarities,
         "extras": kept,
     }
-
-
-def numbered(prefix: str, n: int) -> list[str]:
-    """Names of features without names."""
-    return [f"{prefix}{d}" for d in range(1, n + 1)]
 
 
 def verified(row: Mapping[str, Any]) -> Path | None:

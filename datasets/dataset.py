@@ -30,6 +30,11 @@ class Card:
     licence: str
 
 
+def numbered(prefix: str, n: int) -> list[str]:
+    """Names of features without names."""
+    return [f"{prefix}{d}" for d in range(1, n + 1)]
+
+
 #: Descriptions of all data sets, and where each is read from.
 CATALOGUE: dict[str, Any] = tomllib.loads(
     files(__package__).joinpath("catalogue.toml").read_text(encoding="utf-8")

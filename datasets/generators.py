@@ -7,7 +7,7 @@ import pandas as pd
 from scipy.special import softmax
 
 from ..validation import Count, PositiveOrZero, Seed, check_arguments, integer_seed
-from .dataset import Dataset, Features, card_of
+from .dataset import Dataset, Features, card_of, numbered
 
 #: Features of the blocks of the cohort.
 COHORT_FEATURES = {"clinical": 12, "expression": 200, "methylation": 80, "technical": 50}
@@ -51,8 +51,7 @@ def twonorm(n: int = 7400, seed: Seed = 0) -> Dataset:
     rng = np.random.default_rng(integer_seed(seed, "seed", "twonorm"))
     y = rng.integers(2, size=n)
     X = rng.normal(size=(n, 20)) + (1 - 2 * y[:, None]) * 2 / np.sqrt(20)
-    names = [f"x{d}" for d in range(1, 21)]
-    return Dataset("twonorm", pd.DataFrame(X, columns=names), y, card_of("twonorm"))
+    return Dataset("twonorm", pd.DataFrame(X, columns=numbered("x", 20)), y, card_of("twonorm"))
 
 
 def neal_three_class(n: Count = 400, seed: Seed = 0, noise: PositiveOrZero = 0.1) -> Dataset:
@@ -81,7 +80,7 @@ def neal_three_class(n: Count = 400, seed: Seed = 0, noise: PositiveOrZero = 0.1
     near = np.hypot(clean[:, 0] - 0.4, clean[:, 1] - 0.5) < 0.35
     below = 0.8 * clean[:, 0] + 1.8 * clean[:, 1] < 0.6
     y = np.where(near, 0, np.where(below, 1, 2))
-    X = pd.DataFrame(clean + noise * rng.normal(size=(n, 4)), columns=["x1", "x2", "x3", "x4"])
+    X = pd.DataFrame(clean + noise * rng.normal(size=(n, 4)), columns=numbered("x", 4))
     return Dataset("neal_three_class", X, y, card_of("neal_three_class"))
 
 
@@ -129,9 +128,6 @@ def cohort(n: Count = 200, seed: Seed = 0, separation: PositiveOrZero = 1.0) -> 
     sites = range(COHORT_FEATURES["methylation"])
     chosen = np.stack([rng.choice(ACTIVE_GENES, 10, replace=False) for _ in sites])
     blocks["methylation"] = blocks["expression"][:, chosen].mean(axis=2) + noise["methylation"] / 4
-    X: Features = {
-        block: pd.DataFrame(values, columns=[f"{block}{d + 1}" for d in range(values.shape[1])])
-        for block, values in blocks.items()
-    }
+    X: Features = {b: pd.DataFrame(x, columns=numbered(b, x.shape[1])) for b, x in blocks.items()}
     extras = {"probability": softmax(score, axis=1)}
     return Dataset("cohort", X, y, card_of("cohort"), extras=extras)

@@ -22,7 +22,7 @@ Choices where the paper is silent are in the notes of ``studies.toml``.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import arviz as az
 import numpy as np
@@ -142,16 +142,14 @@ def digits(seed: int, size: int) -> Split:
     y = np.asarray(data.y)
     drawn = [rng.choice(np.flatnonzero(y == c), 2 * size, replace=False) for c in np.unique(y)]
     chosen = np.concatenate(drawn)
-    views = cast(dict[str, pd.DataFrame], data.X)
-    some = {name: views[view].iloc[chosen] for name, view in DIGIT_SPACES.items()}
+    some = {name: data.views[view].iloc[chosen] for name, view in DIGIT_SPACES.items()}
     return replace(data, X=some, y=y[chosen]).split(0.5, seed=seed)
 
 
 def proteins() -> Split:
     """Load six feature spaces with the published division, scaled by its training part."""
     data = load("protein_fold")
-    views = cast(dict[str, pd.DataFrame], data.X)
-    some = {name: views[view] for name, view in PROTEIN_SPACES.items()}
+    some = {name: data.views[view] for name, view in PROTEIN_SPACES.items()}
     return replace(data, X=some).published_split()
 
 

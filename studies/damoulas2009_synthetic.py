@@ -170,8 +170,7 @@ def study() -> Study:
     for column, noise in {"Neal": 0.1, "Neal, without noise": 0.0}.items():
         settings = grid | {"noise": noise}
         tasks.append(Task(column, _region_rows(list(RECIPES)), regions, settings))
-    squares = {"n": 1_000_000, "noise": 0.1, "side": 200}
-    tasks.append(Task("Neal", (LEAST,), least_error, squares))
+    tasks.append(Task("Neal", (LEAST,), least_error, {"n": 1_000_000, "noise": 0.1, "side": 200}))
     clock = {"n": 400, "rounds": 3, "sweeps": 1000}
     tasks.append(Task("Neal, time", (*SECONDS.values(), RATIO), durations, clock))
     return described("damoulas2009-synthetic", tasks)

@@ -23,8 +23,7 @@ def objects(name: str, standardize: bool, classes: tuple[str, ...] | None = None
         kept = np.isin(labels, classes)
         X, y = X[kept], y[kept]
     if standardize:
-        sd = X.std(ddof=1)
-        X = (X - X.mean()) / sd.where(X.nunique() > 1, 1.0)
+        X = (X - X.mean()) / X.std(ddof=1).where(X.nunique() > 1, 1.0)
     return replace(data, X=X, y=y, n_published_train=None)
 
 

@@ -38,8 +38,7 @@ def _classify(out: Path, console: Console) -> None:
     )
     runs = {kz.VB(): {}, kz.Gibbs(): CHAINS | {"draws": 2000, "tune": 500}}
     results = _fit(model, runs, out / "wine", console)
-    scoring = {"model": model, "kernels_new": new, "labels_new": data.y_test}
-    comparison = kz.compare_engines(results, **scoring)
+    comparison = kz.compare_engines(results, model=model, kernels_new=new, labels_new=data.y_test)
     comparison.engines.to_csv(out / "engines.csv")
     predictions = {name: kz.predict(model, result, new) for name, result in results.items()}
     kz.plots.plot_weights(results)

@@ -153,8 +153,7 @@ def _gibbs(given: Problem, seed: int, recipe: Mapping[str, Any]) -> Completed:
         warnings.filterwarnings("ignore", message=".* effective draws: standard deviations")
         completed = predict(model, result, ci_prob=recipe["level"])
     coverage = float(entry_coverage(completed, given.kernels, entries).mean())
-    M = completed["model_matrix"].to_numpy()
-    return Completed(completed["kernel_mean"], M, coverage)
+    return Completed(completed["kernel_mean"], completed["model_matrix"].to_numpy(), coverage)
 
 
 COMPLETIONS: dict[str, Callable[[Problem, int, Mapping[str, Any]], Completed]] = {

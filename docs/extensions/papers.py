@@ -64,12 +64,11 @@ def _of_study(name: str, study: Study) -> str:
     ledger = LEDGERS / f"{study.ledger or name}.jsonl"
     units = [json.loads(line) for line in ledger.read_text(encoding="utf-8").splitlines()]
     found = {f"{unit['recipe']}-{unit['split']}-{unit['seed']}": unit for unit in units}
-    report = tabulate(study, found, study.splits)
     return TEMPLATES.get_template("study.md").render(
         name=name,
         title=_short(study.title),
         study=study,
-        report=report,
+        report=tabulate(study, found, study.splits),
         ledger=ledger.name,
         # The first version did not say so.
         versions=sorted({unit.get("kernelzoo", "0.1.0") for unit in units}),
