@@ -91,5 +91,4 @@ def _row(model: MultinomialProbit, engine: Engine, draws: int) -> list[str]:
     counts, rhat = az.ess(quantities, method="bulk"), az.rhat(quantities)
     found = counts["contrast"].median(), counts["contrast"].min(), counts["beta"].min()
     told = [f"{clock.drawing:.1f}", *(f"{float(count) / clock.drawing:.2f}" for count in found)]
-    largest = rhat.max().to_array().max().item()
-    return [repr(engine), f"{CHAINS * draws:,}", *told, f"{largest:.3f}"]
+    return [repr(engine), f"{CHAINS * draws:,}", *told, f"{rhat.max().to_array().max().item():.3f}"]

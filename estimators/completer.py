@@ -145,8 +145,7 @@ class KernelCompleter(
         )
         if self.method == "mutual" and self.engine != "em" and len(completion) < self.draws:
             # New objects that lack kernels have as many draws as if training objects lacked some.
-            draws = np.repeat(completion.draws, self.draws, axis=0)
-            completion = replace(completion, draws=draws)
+            completion = replace(completion, draws=np.repeat(completion.draws, self.draws, axis=0))
         self.completion_ = completion
         self.completed_: CompletedRows = completion.of(completion.objects)
         self.kernel_names_ = completion.mean["kernel"].to_numpy().astype(object)
@@ -193,12 +192,10 @@ class KernelCompleter(
         stack = labelled(self._tables(X, reset=False), trained.mean, OWNER, "X").astype(float)
         rows = _with_whole_gaps(stack, seen)
         if self.method != "mutual":
-            zero = self.method == "zero"
-            mean = imputed_rows(rows, trained.mean.to_numpy(), seen, zero=zero)
+            mean = imputed_rows(rows, trained.mean.to_numpy(), seen, zero=self.method == "zero")
             draws = [mean]
         else:
-            strength = self.lam * self._nu
-            each = [NewRows(K, seen, strength, self._weights) for K in trained.draws]
+            each = [NewRows(K, seen, self.lam * self._nu, self._weights) for K in trained.draws]
             mean = np.mean([one.mean(rows) for one in each], axis=0)
             draws = [mean]
             if self.engine != "em":

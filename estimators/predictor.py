@@ -232,8 +232,7 @@ class KernelPredictor(KernelReader):
         else:
             chosen, log_scores = self._choose(X, fitted, response, order, rows)
         self._keep(chosen.kernels)
-        stack = chosen.kernels.weighted(rows)
-        self.model_ = type(self)._model(stack, response, **chosen.options)
+        self.model_ = type(self)._model(chosen.kernels.weighted(rows), response, **chosen.options)
         return log_scores
 
     @property
@@ -355,8 +354,7 @@ class KernelPredictor(KernelReader):
         sample_weight = as_frame(sample_weight)
         if labels_of(sample_weight) is None and ordered is not y:
             requirement = "labelled like y, because y is reordered to match X"
-            got = type(sample_weight).__name__
-            raise argument_error("sample_weight", owner, requirement, got)
+            raise argument_error("sample_weight", owner, requirement, type(sample_weight).__name__)
         # Where X has no ids, y and the weights may have them.
         ids = labels_of(ordered) or ids
         if ids is None:

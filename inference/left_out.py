@@ -116,8 +116,7 @@ def splits(
         # A class with fewer objects than folds is not in every fold.
         warnings.simplefilter("ignore", UserWarning)
         folds = min(folds, len(chosen))
-        split = splitter(folds, shuffle=True, random_state=seed).split(chosen, y[chosen])
-        for part in split:
+        for part in splitter(folds, shuffle=True, random_state=seed).split(chosen, y[chosen]):
             train, new = (np.flatnonzero(np.isin(copy_of, chosen[rows])) for rows in part)
             yield train, new
 
@@ -253,8 +252,7 @@ def why_no_selection(model: Any) -> str | None:
         return f"not available for {type(model).__name__}"
     if reason := paper.why_not(model) or paper.vb.unless(model) or why_not_left_out(model):
         return reason
-    weighted_sum = isinstance(model.combination, WeightedSum)
-    return None if weighted_sum else "not available for products"
+    return None if isinstance(model.combination, WeightedSum) else "not available for products"
 
 
 def select(
@@ -377,8 +375,7 @@ def _scored(
         n = len(stack)
         known = np.full(n, 1 / n) if model.learned else model["beta"].get_value()
         total = np.tensordot(known, stack.to_numpy(), axes=1)[None]
-        coords = {"kernel": ["sum"], "obs": stack["obs"], "basis": stack["basis"]}
-        stack = DataArray(total, coords, stack.dims)
+        stack = stack[:1].assign_coords(kernel=["sum"]).copy(data=total)
         settings["combination"] = FixedWeights([1.0])
     assert paper.path is not None
     assert paper.predict is not None

@@ -190,7 +190,6 @@ def recommend(
             small_only(model, engine) is not None,
             kinds.index(engine.kind),
             not isinstance(engine, PaperEngine),
-            engine.name,
         ),
     )
     run = Run(draws, tune, chains, cores, progressbar=False)

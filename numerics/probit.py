@@ -47,20 +47,17 @@ SPACING = 0.95
 THREADS_FROM = 1 << 22
 
 
-def _tail_coefficients(degree: int) -> Array:
-    """Interpolate (1 + z) (1 - Phi(z)) exp(z^2 / 2) for z >= 0 in (z - 4) / (z + 4)."""
-
-    def tail(t: Array) -> Array:
-        z = MIDDLE * (1 + t) / (1 - t)
-        return 0.5 * erfcx(z * np.sqrt(0.5)) * (1 + z)
-
-    return np.asarray(
-        Chebyshev.interpolate(tail, degree).convert(kind=Polynomial).coef, dtype=float
-    )
-
-
 MIDDLE = 4.0
-TAIL = _tail_coefficients(14)
+
+
+def _tail(t: Array) -> Array:
+    """(1 + z) (1 - Phi(z)) exp(z^2 / 2) for z >= 0, as a function of t = (z - 4) / (z + 4)."""
+    z = MIDDLE * (1 + t) / (1 - t)
+    return 0.5 * erfcx(z * np.sqrt(0.5)) * (1 + z)
+
+
+# Coefficients of the polynomial in t that interpolates it.
+TAIL = np.asarray(Chebyshev.interpolate(_tail, 14).convert(kind=Polynomial).coef, dtype=float)
 
 
 def default_nodes(n_classes: int) -> int:

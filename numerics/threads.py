@@ -56,11 +56,9 @@ class InMemory:
         """Parts of an array (N, ...), as views."""
         return [array[objects] for objects in blocks_of(len(array))]
 
-    def each(
-        self, function: Callable[..., Any], *shared: Any, by_object: Sequence[Sequence[Any]] = ()
-    ) -> list[Any]:
+    def each(self, function: Callable[..., Any], *shared: Any) -> list[Any]:
         """Values of a function on each block."""
-        return list(self._values(function, shared, by_object))
+        return list(self._values(function, shared))
 
     def total(
         self, function: Callable[..., Any], *shared: Any, by_object: Sequence[Sequence[Any]] = ()
@@ -73,11 +71,10 @@ class InMemory:
         self,
         function: Callable[..., Any],
         shared: Sequence[Any],
-        by_object: Sequence[Sequence[Any]],
+        by_object: Sequence[Sequence[Any]] = (),
     ) -> Iterator[Any]:
         def value(objects: slice) -> Any:
-            block = objects.start // BLOCK
-            own = (parts[block] for parts in by_object)
+            own = (parts[objects.start // BLOCK] for parts in by_object)
             return function(self.design[:, objects], *own, *shared)
 
         return in_blocks(value, self.design.shape[1])

@@ -55,8 +55,7 @@ def known_truth(rng: np.random.Generator, settings: Mapping[str, Any]) -> Proble
     beta, alpha, gamma, targets = pm.draw([prior[name] for name in names], random_seed=rng)
     response = np.tensordot(beta, prior.functions(K_new.to_numpy()), axes=1) @ alpha
     noise = rng.normal(size=settings["n_test"]) / np.sqrt(gamma)
-    model = CompositeKernelRegression(K, targets, **options)
-    return Problem(model, K_new, response + noise, beta)
+    return Problem(CompositeKernelRegression(K, targets, **options), K_new, response + noise, beta)
 
 
 def friedman(rng: np.random.Generator, settings: Mapping[str, Any]) -> Problem:

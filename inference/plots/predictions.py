@@ -158,8 +158,7 @@ def plot_reliability(
 
     named = dict(predictions) if type(predictions) is dict else {"predictions": predictions}
     if not named:
-        rule = "at least one prediction"
-        raise argument_error("predictions", "plot_reliability", rule, "none")
+        raise argument_error("predictions", "plot_reliability", "at least one prediction", "none")
     events = [_events(entry, labels) for entry in named.values()]
     figure, axes = plt.subplots(figsize=(4.6, 4.9), layout="constrained")
     colors = engine_colors(named)

@@ -199,8 +199,7 @@ def _styles(results: Mapping[str, DataTree]) -> dict[str, dict[str, Any]]:
             warning = f"\n(k-hat {k_hat:.2g}: do not read)"
         elif tree.attrs.get("converged") == "no":
             warning = "\n(not converged)"
-        alpha = FAINT if warning else 1.0
-        styles[name] = {"label": name + warning, "alpha": alpha, "color": color}
+        styles[name] = {"label": name + warning, "alpha": FAINT if warning else 1.0, "color": color}
     return styles
 
 
@@ -209,8 +208,7 @@ def _weights(name: str, tree: DataTree, owner: str) -> DataArray:
     posterior = tree["posterior"]
     if "beta" not in posterior or "kernel" not in posterior["beta"].dims:
         got = f"{name!r} with {', '.join(map(str, posterior.data_vars))}"
-        rule = "results with learned weights 'beta' (kernel)"
-        raise argument_error("results", owner, rule, got)
+        raise argument_error("results", owner, "results with learned weights 'beta' (kernel)", got)
     return posterior["beta"].transpose("chain", "draw", ..., "kernel")
 
 

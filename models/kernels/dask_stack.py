@@ -37,8 +37,7 @@ def read_kernels(kernels: Any, owner: str) -> tuple[xr.DataArray, KernelSource]:
         return source.stack, source
     stack = as_stack(kernels, owner=owner)
     if not isinstance(kernels, xr.DataArray):
-        besides = ", for basis functions kz.kernels.as_stack(functions)"
-        check_gram(stack, owner, "kernels", besides)
+        check_gram(stack, owner, "kernels", ", for basis functions kz.kernels.as_stack(functions)")
     return stack, kernels if isinstance(kernels, CompletedRows) else IN_MEMORY
 
 
@@ -108,18 +107,16 @@ class DaskStack(KernelSource):
 
         return list(dask.persist(*map(dask.delayed(_same, pure=False), self.parts(array))))
 
-    def each(self, function: Function, *shared: Any, by_object: Parts = ()) -> list[Any]:
-        """Values of a function (chunk (S, n, M), *parts, *shared) on each chunk, in their order.
-
-        `shared` goes to each worker once; `by_object` are parts of arrays, by `parts` or `held`.
-        """
+    def each(self, function: Function, *shared: Any) -> list[Any]:
+        """Values of a function (chunk (S, n, M), *shared) on each chunk, in their order."""
         import dask
 
-        return list(dask.compute(*self._tasks(function, shared, by_object)))
+        return list(dask.compute(*self._tasks(function, shared)))
 
     def total(self, function: Function, *shared: Any, by_object: Parts = ()) -> tuple[Any, ...]:
-        """Add up the numbers and arrays that a function returns for each chunk, as in `each`.
+        """Add up what a function (chunk (S, n, M), *parts, *shared) returns: numbers and arrays.
 
+        `shared` goes to each worker once; `by_object` are parts of arrays, by `parts` or `held`.
         Eight neighbours are added where they are, then eight of these sums, whatever the workers.
         """
         import dask
@@ -130,7 +127,7 @@ class DaskStack(KernelSource):
             parts = [add(*parts[i : i + ADDED]) for i in range(0, len(parts), ADDED)]
         return dask.compute(parts[0])[0]
 
-    def _tasks(self, function: Function, shared: Sequence[Any], by_object: Parts) -> list[Any]:
+    def _tasks(self, function: Function, shared: Sequence[Any], by_object: Parts = ()) -> list[Any]:
         import dask
 
         task = dask.delayed(function, pure=False)

@@ -72,8 +72,7 @@ class Objects:
         if gram.shape[1] != len(labels):
             return self
         if columns is not None:
-            rule = "labelled alike in rows and columns"
-            order = order_of(columns, labels, "X", name, rule)
+            order = order_of(columns, labels, "X", name, "labelled alike in rows and columns")
             if order is not None:
                 gram = gram[:, order]
             elif not counts_rows(columns):
@@ -209,8 +208,7 @@ def _as_features(table: Any, argument: str) -> NDArray:
         raise argument_error(argument, "Kernels", rule, f"shape {array.shape}")
     array = _real(array, argument)
     labels = table.axes if isinstance(table, pd.DataFrame) else ()
-    square = len(array) == array.shape[1]
-    check_finite(array, argument, "Kernels", labels, similarities=square)
+    check_finite(array, argument, "Kernels", labels, similarities=len(array) == array.shape[1])
     return array
 
 
