@@ -132,8 +132,7 @@ class KernelPredictor(KernelReader):
         """
         check_is_fitted(self)
         weights = weights_of(self.model_, self.result_)
-        texts = self._fitted.table.attrs
-        described = [str(texts.get(name, name)) for name in self.kernel_names_]
+        described = [str(self._fitted.table.attrs.get(name, name)) for name in self.kernel_names_]
         if described != list(self.kernel_names_):
             weights = weights.assign_coords(description=("kernel", described))
         if why := weights.attrs.get("unreliable"):

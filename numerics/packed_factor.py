@@ -28,8 +28,7 @@ class Triangle(NamedTuple):
         """Packed form of the lower triangular L (n, n)."""
         packed = factor[self.lower]
         # Chi-square draws with almost zero degrees of freedom underflow to 0.
-        diagonal = np.maximum(packed[self.diagonal], np.finfo(float).tiny)
-        packed[self.diagonal] = np.log(diagonal)
+        packed[self.diagonal] = np.log(np.maximum(packed[self.diagonal], np.finfo(float).tiny))
         return packed
 
     def unpack(self, packed: Array) -> Array:

@@ -114,13 +114,8 @@ class Spectrum:
         half = solve_triangular(L11, theta[:n1, n1:], lower=True)
         coefficients = solve_triangular(L11, half, lower=True, trans="T").T
         theta22_1 = theta[n1:, n1:] - half.T @ half
-        return cls(
-            K11,
-            np.ascontiguousarray(L11),
-            np.ascontiguousarray(cholesky(K11, lower=True)),
-            np.ascontiguousarray(cholesky(theta22_1, lower=True)),
-            np.ascontiguousarray(coefficients),
-        )
+        factors = L11, cholesky(K11, lower=True), cholesky(theta22_1, lower=True)
+        return cls(K11, *map(np.ascontiguousarray, (*factors, coefficients)))
 
     @cached_property
     def _eigen(self) -> tuple[Array, Array]:

@@ -82,10 +82,9 @@ def pages() -> dict[str, str]:
     """Write reference pages by their file in ``docs``."""
     names = list(public_names())
     # Names for extensions are not attributes of ``kz``.
-    told = (each.rpartition(".") for each in GROUPS["extensions"]["names"])
     extension = [
         Name(f"kz.{module}", name, getattr(import_module(f"kernelzoo.{module}"), name))
-        for module, _, name in told
+        for module, _, name in (each.rpartition(".") for each in GROUPS["extensions"]["names"])
     ]
     groups = [*by_task(names), (GROUPS["extensions"], extension)]
     named = ((name, group["howto"]) for group, listed in groups for name in listed)

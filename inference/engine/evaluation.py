@@ -270,10 +270,6 @@ def _of_data_alone(model: pm.Model, outputs: Sequence[Variable]) -> list[Variabl
 
 def arrays_in(outputs: Iterable[Variable]) -> list[NDArray]:
     """Arrays that a graph contains."""
-    found = []
-    for variable in ancestors(outputs):
-        if isinstance(variable, Constant):
-            found.append(np.asarray(variable.data))
-        elif isinstance(variable, SharedVariable):
-            found.append(np.asarray(variable.get_value(borrow=True)))
-    return found
+    leaves = [v for v in ancestors(outputs) if isinstance(v, Constant | SharedVariable)]
+    values = (v.data if isinstance(v, Constant) else v.get_value(borrow=True) for v in leaves)
+    return list(map(np.asarray, values))
