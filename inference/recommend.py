@@ -216,8 +216,7 @@ def recommend(
         # Of engines that were not measured, the first.
         chosen = ordered[frame["seconds"].fillna(inf).argmin()]
         late = f" No engine is expected to end within {span(max_seconds or 0)}, of those measured."
-    reason = REASONS[chosen.kind] + late
-    title = f"{chosen.name} is recommended for {type(model).__name__}. {reason}"
+    title = f"{chosen.name} is recommended for {type(model).__name__}. {REASONS[chosen.kind]}{late}"
     return Recommendation(title, frame.set_index("engine"), chosen)
 
 

@@ -155,8 +155,7 @@ def ascend(model: MultinomialProbit, run: Run, algorithm: dict[str, Any]) -> Pri
         state = start(model, weights, rng)
         for _ in range(algorithm["max_iterations"]):
             before, state = state.objective, iterate(model, state)
-            change = abs(state.objective - before)
-            if change <= algorithm["tolerance"] * abs(state.objective):
+            if abs(state.objective - before) <= algorithm["tolerance"] * abs(state.objective):
                 break
         ends.append(state)
     return max(ends, key=lambda end: end.objective)

@@ -50,14 +50,12 @@ class Division:
     @property
     def A11(self) -> NDArray:
         """Input kernel of the training objects."""
-        n1 = len(self.K11)
-        return self.A[:n1, :n1]
+        return self.A[: len(self.K11), : len(self.K11)]
 
     @property
     def A21(self) -> NDArray:
         """Input kernel between test and training objects."""
-        n1 = len(self.K11)
-        return self.A[n1:, :n1]
+        return self.A[len(self.K11) :, : len(self.K11)]
 
     def nearest_mean(self, K11: NDArray, K21: NDArray) -> float:
         """Accuracy of the kernel nearest mean, per cent."""

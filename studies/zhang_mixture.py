@@ -122,8 +122,7 @@ class Division:
 
     def accuracy_of_neighbour(self, K21: NDArray) -> float:
         """Test accuracy of the nearest neighbour in the target kernel, per cent."""
-        neighbour = KernelNearestNeighbour().fit(self.K11, self.y_train)
-        return self._accuracy(neighbour.predict(K21))
+        return self._accuracy(KernelNearestNeighbour().fit(self.K11, self.y_train).predict(K21))
 
     def completed(self, theta: NDArray) -> float:
         """Accuracy of the nearest neighbour in the kernel completed from `theta`, of any scale."""
