@@ -403,7 +403,8 @@ class MarginalProbit(GibbsBlock):
         self._start(tune)
 
     def _start(self, tune: int) -> None:
-        self.lengths, self._left, self._seen = self._target.lengths, tune, []
+        self.lengths, self._left = self._target.lengths, tune
+        self._seen: list[np.ndarray] = []
 
     def _adapt(self, acceptance: float, values: Mapping[str, np.ndarray]) -> None:
         """Tune the step; at the end of a window fit the lengths, which need another step."""
