@@ -44,10 +44,11 @@ def composite_function(
         coefficients ``{name}_alpha``, a scale with a prior ``{name}_scale``.
     kernels : dict, sequence, array or DataArray (kernel, obs, basis)
         Kernels of the training objects, as `CompositeKernelRegression` takes them, in memory. They
-        are brought into the order of the model's coordinate "obs", if it has one.
+        are brought into the order of the model's coordinate "obs" or, without one, of that with
+        their ids.
     weights : PyMC distribution or variable (kernel,), or numbers, optional
         Prior of beta, such as ``pm.Dirichlet.dist([2, 1])``, or its value, aligned by names.
-        Default: uniform on the simplex.
+        Default: uniform on the simplex, and 1 for a single kernel.
     coefficients : PyMC distribution or variable (basis,) or (output, basis), optional
         Prior of alpha, such as ``pm.Normal.dist(shape=n_basis)``. Default: Student's t with 2
         degrees of freedom, that of `CompositeKernelRegression` without its precisions.
@@ -81,9 +82,9 @@ def composite_function(
     ...     pm.StudentT("t", nu=4, mu=mean, sigma=pm.HalfNormal("sigma"), observed=observed)
     >>> fitted = kz.fit(own, "nuts", draws=50, tune=50, chains=2, random_seed=1)
 
-    New objects, in any order; the training objects as they were given above:
+    New objects, in any order, against the training objects in the order of the columns:
 
-    >>> new = kernels(X_test, X_train).values
+    >>> new = kernels(X_test, X_train).sel(basis=[*own.coords["h_basis"]]).values
     >>> data = {"h_K": new, "ash": X_test["ash"], "observed": np.zeros(len(X_test))}
     >>> with own:
     ...     pm.set_data(data, coords={"obs": X_test.index})
@@ -97,12 +98,13 @@ def composite_function(
         raise argument_error("kernels", owner, rule, type(source).__name__)
     if outputs is not None:
         check_name(outputs, [*model.dim_lengths], "outputs", owner)
-    stack = _in_order_of(model, stack, owner)
+    objects = _dim_of_objects(model, stack)
+    stack = _in_order_of(model, stack, objects, owner)
     kernel, basis = model.name_for(f"{name}_kernel"), model.name_for(f"{name}_basis")
     n_kernels, _, n_basis = stack.shape
     lengths = [int(model.dim_lengths[outputs].eval())] if outputs else []
     if weights is None:
-        weights = Dirichlet.dist(a=np.ones(n_kernels))
+        weights = Dirichlet.dist(a=np.ones(n_kernels)) if n_kernels > 1 else pt.ones(1)
     elif not isinstance(weights, TensorVariable):
         fixed = FixedWeights(weights).for_kernels(stack["kernel"].values)
         fixed.check(stack)
@@ -115,11 +117,11 @@ def composite_function(
     _check_shape(coefficients, [[*lengths, n_basis]], "coefficients", owner)
     _check_shape(scale, [[], lengths], "scale", owner)
 
-    if "obs" not in model.dim_lengths:
-        model.add_coord("obs", stack["obs"].values)
+    if objects not in model.dim_lengths:
+        model.add_coord(objects, stack["obs"].values)
     model.add_coords({kernel: stack["kernel"].values, basis: stack["basis"].values})
     along = (outputs,) if outputs else ()
-    K: Any = pm.Data(f"{name}_K", stack.values, dims=(kernel, "obs", basis))
+    K: Any = pm.Data(f"{name}_K", stack.values, dims=(kernel, objects, basis))
     beta = _declared(model, f"{name}_beta", weights, kernel)
     alpha = _declared(model, f"{name}_alpha", coefficients, *along, basis)
     s = _declared(model, f"{name}_scale", scale, *along[: scale.ndim])
@@ -127,14 +129,21 @@ def composite_function(
         f = matrix_product(weighted_sum(K, beta), alpha.T)
     else:
         f = (beta[:, None] * matrix_product(K, alpha)).sum(0)
-    return pm.Deterministic(name, s * f, dims=("obs", *along))
+    return pm.Deterministic(name, s * f, dims=(objects, *along))
 
 
-def _in_order_of(model: pm.Model, stack: DataArray, owner: str) -> DataArray:
+def _dim_of_objects(model: pm.Model, stack: DataArray) -> str:
+    """Return the dimension "obs", or the model's coordinate with the objects' ids."""
+    ids = set(ids_along(stack, "obs"))
+    others = [dim for dim, labels in model.coords.items() if labels and set(labels) == ids]
+    return others[0] if others and "obs" not in model.dim_lengths else "obs"
+
+
+def _in_order_of(model: pm.Model, stack: DataArray, objects: str, owner: str) -> DataArray:
     """Bring the rows into the order of the model's objects, if these have ids."""
-    if "obs" not in model.dim_lengths:
+    if objects not in model.dim_lengths:
         return stack
-    n_objects, own = int(model.dim_lengths["obs"].eval()), model.coords.get("obs")
+    n_objects, own = int(model.dim_lengths[objects].eval()), model.coords.get(objects)
     if stack.sizes["obs"] != n_objects:
         got = f"{stack.sizes['obs']} rows for {n_objects} objects"
         raise argument_error("kernels", owner, "of the objects of the model", got)

@@ -130,10 +130,10 @@ def check_fitted(model: pm.Model, result: DataTree, owner: str) -> None:
     if {"K", "K_rows"} <= theirs.keys() ^ own.keys():
         got = "one on kernels in memory and one on kernels in a Dask array"
         raise argument_error("result", owner, "a result on the kernels of the model", got)
+    _check_order_of_labels(model, result, owner)
     if differ := differing_data(theirs, own):
         got = f"a result with other values of {', '.join(differ)}"
         raise argument_error("result", owner, "a result of fit on the model's data", got)
-    _check_order_of_labels(model, result, owner)
     rule = "a result of fit under the model's priors and likelihood"
     drawn = json.loads(result.attrs.get("declared", "{}")).keys()
     free = {str(rv.name) for rv in model.free_RVs}

@@ -124,7 +124,10 @@ def order_of(
 
 def square_order(rows: Any, columns: Any, argument: str, owner: str) -> list[int] | None:
     """Positions that bring columns into the order of the rows; None if they share no label, too."""
-    if len(columns) != len(rows) or set(_plain(columns)).isdisjoint(_plain(rows)):
+    given, others = _plain(rows), _plain(columns)
+    # Copies of objects, as a bootstrap draws them, against each object once are no Gram matrix.
+    copies = len(set(given)) < len(set(others)) == len(others)
+    if len(columns) != len(rows) or copies or set(others).isdisjoint(given):
         return None
     return order_of(columns, rows, argument, owner, "labelled alike in rows and columns")
 

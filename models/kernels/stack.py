@@ -109,8 +109,8 @@ def as_stack(
     precision = precision_of(stack)
     jitter = check_jitter(jitter, owner)
     values = np.ascontiguousarray(stack.values, dtype=float)
-    is_gram = np.array_equal(stack["obs"].values, stack["basis"].values)
-    similar = is_gram if like is None else np.array_equal(like["obs"].values, like["basis"].values)
+    among = stack if like is None else like
+    similar = np.array_equal(among["obs"].values, among["basis"].values)
     _check_finite(stack, argument, owner, similarities=similar)
     # Models multiply kernels with one another; squares of squares overflow at 1e77.
     if (size := max(float(values.max()), -float(values.min()))) > LARGEST:
@@ -118,7 +118,8 @@ def as_stack(
         raise argument_error(argument, owner, rule, f"an entry of {size:.3g}")
     rows = values.swapaxes(0, 1)
     check_repeated(stack.indexes["obs"], rows, argument, owner, tolerance=precision * size)
-    if is_gram:
+    # New objects may have the ids of the training objects: the same patients, a year later.
+    if similar and like is None:
         entries = _entries(kernels, stack["kernel"].values, argument)
         for matrix, entry in zip(values, entries, strict=True):
             check_square_symmetric(matrix, entry, owner, tolerance=precision)

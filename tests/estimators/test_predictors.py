@@ -172,7 +172,10 @@ def test_weights_of_objects_go_with_their_responses(data, classifier):
 )
 def test_weights_are_powers_of_the_likelihoods(data, estimator, fixed):
     X, y = data.train.X, data.train.y if estimator is KernelProbitClassifier else data.train.target
+    # As many copies as objects, as in a bootstrap: the kernels are no Gram matrix for that.
     weights = pd.Series(np.arange(len(y)) % 3, y.index)
+    weights.iloc[1] += len(y) - weights.sum()
+    assert weights.sum() == len(y)
     weighted = estimator(**fixed).fit(X, y, sample_weight=weights.iloc[::-1])
     plain, model = estimator(**fixed).fit(X, y).model_, weighted.model_
     if estimator is CompositeKernelRegressor:

@@ -85,6 +85,28 @@ def test_labelled_kernels_are_aligned_and_others_refused():
         poisson(kz.gaussian(kz.kernels.Theta())(X))
 
 
+def test_a_coordinate_of_another_name_has_the_objects():
+    shuffled = X.sample(frac=1, random_state=1)
+    with pm.Model(coords={"clinic": ["a", "b"], "patient": IDS}) as model:
+        h = kz.composite_function("h", KERNELS(shuffled))
+        pm.Normal("y", h, 1.0, observed=np.zeros(12), dims="patient")
+    assert model.named_vars_to_dims["h"] == ("patient",)
+    assert "obs" not in model.coords
+    # The columns keep the order of the table; the coordinate tells which.
+    columns = list(model.coords["h_basis"])
+    assert columns == list(shuffled.index) != IDS
+    by_label = KERNELS(X).sel(basis=columns)
+    np.testing.assert_allclose(model["h_K"].get_value(), by_label, rtol=1e-12)
+    # Numbers of rows are no ids, and a coordinate "obs" goes before another.
+    with pm.Model(coords={"patient": IDS}) as model:
+        kz.composite_function("h", KERNELS(X).to_numpy())
+    assert model.named_vars_to_dims["h"] == ("obs",)
+    with pm.Model(coords={"patient": IDS, "obs": IDS[::-1]}) as model:
+        kz.composite_function("h", KERNELS(X))
+    assert model.named_vars_to_dims["h"] == ("obs",)
+    np.testing.assert_allclose(model["h_K"].get_value(), KERNELS(X).to_numpy()[:, ::-1])
+
+
 def test_outputs_have_coefficients_each():
     with pm.Model(coords={"class": ["a", "b", "c"]}) as model:
         f = kz.composite_function("f", KERNELS(X), outputs="class")
@@ -140,9 +162,14 @@ def test_models_within_models_and_dims_without_coordinates():
             walk = pm.GaussianRandomWalk.dist(init_dist=pm.Normal.dist(), steps=11)
             g = kz.composite_function("h", kz.linear()(X), coefficients=walk)
         pm.Poisson("visits", pm.math.exp(h + g), observed=counts, dims="obs")
-    names = {"s", "a::h_beta", "a::h_alpha", "b::h_beta", "b::h_alpha"}
+    # The weight of a single kernel is 1.
+    names = {"s", "a::h_beta", "a::h_alpha", "b::h_alpha"}
     assert {rv.name for rv in model.free_RVs} == names
     assert np.isfinite(model.compile_logp()(model.initial_point()))
+    alpha = np.arange(12.0)
+    np.testing.assert_allclose(
+        g.eval({model["b::h_alpha"]: alpha}), kz.linear()(X).values[0] @ alpha
+    )
 
 
 @pytest.mark.parametrize(

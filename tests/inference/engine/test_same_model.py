@@ -3,6 +3,7 @@
 import tracemalloc
 
 import numpy as np
+import pandas as pd
 import pymc as pm
 import pytest
 import xarray as xr
@@ -205,6 +206,24 @@ def test_a_likelihood_with_a_variable_of_its_own_is_another_model(fitted):
             kz.predict(model, given, new)
     predictions = kz.predict(amended, result, new, keep_draws=True)
     assert predictions["t"].sizes == {"chain": 1, "draw": 4, "obs": 1}
+
+
+def test_other_orders_of_the_objects_are_told():
+    X = pd.DataFrame(np.random.default_rng(1).normal(size=(6, 2)), list("uvwxyz"))
+    y = pd.Series(list("ababab"), X.index)
+    kernels, turned = kz.gaussian(0.5), X.iloc[::-1]
+    model = kz.MultinomialProbit(kernels(X), y)
+    result = kz.fit(model, "vb", draws=5, progressbar=False, random_seed=1)
+    other = kz.MultinomialProbit(kernels(turned), y)
+    with pytest.raises(ValueError, match=r"labels of (obs|basis), in their order. Got the same"):
+        kz.predict(other, result, kernels(X[:2], turned))
+    # New objects with the ids of the training objects: the same patients, a year later.
+    later = X + np.random.default_rng(2).normal(size=X.shape)
+    found = kz.predict(model, result, kernels(later, X))
+    unnamed = kz.predict(model, result, kernels(later.reset_index(drop=True), X))
+    np.testing.assert_array_equal(found["probability"], unnamed["probability"])
+    with pytest.raises(ValueError, match="finite"):
+        kz.predict(model, result, kernels(later, X).where(kernels(later, X) < 0.5))
 
 
 def test_predictions_refuse_a_result_from_before_set_data(fitted):

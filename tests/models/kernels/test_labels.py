@@ -500,7 +500,7 @@ REFUSED_KERNELS = {
     "repeated in a stack": (
         TRAIN.assign_coords(obs=["p1", *IDS[1:]]),
         None,
-        "Got 'p1' more than once",
+        "or equal wherever an id repeats. Got different rows for 'p1'",
     ),
     "new: column twice": (
         TEST.assign_coords(basis=["p1", *IDS[1:]]),
