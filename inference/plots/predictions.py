@@ -186,7 +186,7 @@ def plot_reliability(
 def _events(entry: Any, labels: Any) -> tuple[NDArray, NDArray]:
     """Probability of each object's predicted class, and 1 where it is the true one, else 0."""
     owner = "plot_reliability"
-    probability = entry["probability"] if isinstance(entry, Dataset) else entry
+    probability = entry.get("probability") if isinstance(entry, Dataset) else entry
     if not isinstance(probability, DataArray) or set(probability.dims) != {"obs", "class"}:
         got = type(entry).__name__
         raise argument_error("predictions", owner, "class probabilities (obs, class)", got)

@@ -209,6 +209,7 @@ P = probabilities([[0.6, 0.4], [0.4, 0.6]])
         (lambda: plot_reliability(P, ["u", "v"], bins=0), "'bins' argument"),
         (lambda: plot_reliability(2 * P, ["u", "v"]), "sum to one"),
         (lambda: plot_reliability({}, ["u", "v"]), "at least one prediction"),
+        (lambda: plot_reliability(P.to_dataset(name="mean"), ["u", "v"]), "class probabilities"),
         (lambda: plot_kernels(np.eye(3), [0, 1]), "'labels' argument of plot_kernels"),
     ],
 )
