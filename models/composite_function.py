@@ -14,7 +14,7 @@ from ..validation import argument_error, check_name, check_positive
 from .combinations.sums import FixedWeights
 from .distributions.dirichlet import Dirichlet
 from .kernels.dask_stack import read_kernels
-from .kernels.labels import ids_along, order_of
+from .kernels.labels import counts_rows, ids_along, order_of
 from .kernels.source import IN_MEMORY
 from .operations.arrays import matrix_product, weighted_sum
 
@@ -44,8 +44,8 @@ def composite_function(
         coefficients ``{name}_alpha``, a scale with a prior ``{name}_scale``.
     kernels : dict, sequence, array or DataArray (kernel, obs, basis)
         Kernels of the training objects, as `CompositeKernelRegression` takes them, in memory. They
-        are brought into the order of the model's coordinate "obs" or, without one, of that with
-        their ids.
+        are brought into the order of the model's coordinate "obs" or, without one, of the first
+        that has their ids, each once.
     weights : PyMC distribution or variable (kernel,), or numbers, optional
         Prior of beta, such as ``pm.Dirichlet.dist([2, 1])``, or its value, aligned by names.
         Default: uniform on the simplex, and 1 for a single kernel.
@@ -98,7 +98,7 @@ def composite_function(
         raise argument_error("kernels", owner, rule, type(source).__name__)
     if outputs is not None:
         check_name(outputs, [*model.dim_lengths], "outputs", owner)
-    objects = _dim_of_objects(model, stack)
+    objects = _dim_of_objects(model, stack, outputs)
     stack = _in_order_of(model, stack, objects, owner)
     kernel, basis = model.name_for(f"{name}_kernel"), model.name_for(f"{name}_basis")
     n_kernels, _, n_basis = stack.shape
@@ -132,11 +132,14 @@ def composite_function(
     return pm.Deterministic(name, s * f, dims=(objects, *along))
 
 
-def _dim_of_objects(model: pm.Model, stack: DataArray) -> str:
-    """Return the dimension "obs", or the model's coordinate with the objects' ids."""
-    ids = set(ids_along(stack, "obs"))
-    others = [dim for dim, labels in model.coords.items() if labels and set(labels) == ids]
-    return others[0] if others and "obs" not in model.dim_lengths else "obs"
+def _dim_of_objects(model: pm.Model, stack: DataArray, outputs: str | None) -> str:
+    """Return "obs" or, in a model without it, the first coordinate with the objects' ids."""
+    ids = ids_along(stack, "obs")
+    if "obs" in model.dim_lengths or counts_rows(list(ids)):
+        return "obs"
+    wanted, coords = sorted(map(str, ids)), {**model.coords, outputs: None}
+    found = (dim for dim, own in coords.items() if own and sorted(map(str, own)) == wanted)
+    return next(found, "obs")
 
 
 def _in_order_of(model: pm.Model, stack: DataArray, objects: str, owner: str) -> DataArray:

@@ -83,7 +83,7 @@ class Info(NamedTuple):
 
 @dataclass_state
 class MarginalProbitState(GibbsBlockState):
-    """State that a chain must save to resume, with the lengths (r,) of the axes."""
+    """State that a tuned chain must save to resume, with the lengths (r,) of the axes."""
 
     lengths: np.ndarray
 
@@ -409,11 +409,14 @@ class MarginalProbit(GibbsBlock):
     def _adapt(self, acceptance: float, values: Mapping[str, np.ndarray]) -> None:
         """Tune the step; at the end of a window fit the lengths, which need another step."""
         self.tuning.update(acceptance, tune=True)
+        self._left -= 1
+        # The last window tunes the step alone.
+        if self._left < WINDOW:
+            return
         along = self._target.straightened(values) @ self._target.axes
         # The likelihood sees the differences between classes alone.
         self._seen.append(along - along.mean(axis=0))
-        self._left -= 1
-        if self._left > 0 and self._left % WINDOW == 0:
+        if self._left % WINDOW == 0:
             spread = np.std(self._seen, axis=0).mean(axis=0)
             self.lengths, self._seen = np.clip(REACH * spread, self._target.lengths, 1), []
             self.tuning = self.initial_tuning(float(self.tuning.current(tune=False)))

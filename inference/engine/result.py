@@ -177,7 +177,7 @@ def with_group(tree: DataTree, name: str, dataset: Dataset) -> DataTree:
 def trajectory(name: str, histories: Sequence[np.ndarray], best: int = 0) -> Dataset:
     """Objective by start and iteration, NaN after a start's last iteration."""
     steps = [*zip_longest(*histories, fillvalue=np.nan)]
-    table = np.reshape(steps, (-1, len(histories))).T
+    table = np.reshape(np.array(steps, float), (-1, len(histories))).T
     starts, iterations = map(np.arange, table.shape)
     return Dataset(
         {name: (("start", "iteration"), table)},

@@ -75,7 +75,7 @@ def as_stack(
         position, and labelled 0, 1, ...; square arrays are therefore Gram matrices. A square
         basis expansion is a DataArray whose labels of "basis" are not those of "obs".
     jitter : float, default=0
-        Added to the diagonal of each Gram matrix.
+        Added to the diagonal of each Gram matrix of training objects.
     like : DataArray, optional
         The training stack, if `kernels` are those of new objects: they get the order of its kernels
         and basis, by name and label; arrays take over both.

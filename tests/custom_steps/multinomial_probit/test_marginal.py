@@ -8,7 +8,12 @@ import pytest
 
 from kernelzoo.custom_steps import AlbertChib, MarginalProbit
 from kernelzoo.custom_steps.multinomial_probit import marginal
-from kernelzoo.custom_steps.multinomial_probit.marginal import FULL_LENGTH, REACH, WINDOW
+from kernelzoo.custom_steps.multinomial_probit.marginal import (
+    FIRST_STEP,
+    FULL_LENGTH,
+    REACH,
+    WINDOW,
+)
 from kernelzoo.models.combinations import sums as combination
 from kernelzoo.models.combinations.products import FixedProduct
 from kernelzoo.models.kernels import as_stack
@@ -118,6 +123,24 @@ def test_axes_are_as_long_as_the_spread_that_tuning_sees(monkeypatch):
     np.testing.assert_array_equal(resumed.lengths, fitted)
     step.setup_chain(np.random.default_rng(5), tune=5, draws=5)
     np.testing.assert_array_equal(step.lengths, shortest)
+
+
+def test_the_last_window_tunes_the_step_alone(model):
+    step = MarginalProbit(model=model)
+    step.setup_chain(np.random.default_rng(4), tune=2 * WINDOW, draws=5)
+    rng, shape = np.random.default_rng(5), (model.n_classes, len(model.coords["basis"]))
+    for _ in range(WINDOW):
+        # Wider than the prior: axes are never longer than 1.
+        step._adapt(0.75, {"W": 1e6 * rng.normal(size=shape)})
+    assert (step.lengths == 1).all()
+    assert len(step.lengths) > 0
+    # The tuning goes on from the step that was found.
+    assert step.tuning._initial_step != FIRST_STEP
+    for _ in range(WINDOW):
+        step._adapt(0.75, {"W": np.zeros(shape)})
+    assert (step.lengths == 1).all()
+    assert step.tuning._count == WINDOW + 1
+    assert not step._seen
 
 
 @cache
