@@ -41,10 +41,10 @@ def predict(
         Result of `fit` on it, by any engine.
     kernels_new : DataArray (kernel, obs, basis), dict of 2-D arrays, or array
         Kernels between the new objects (rows, whatever their ids) and the training objects
-        (columns), normalised like these: ``kernels(X_new, X_train)``. A DataArray of a Dask array is computed
-        chunk by chunk. For completed kernels, ``completion.of(new, train)``: ``..._between`` are
-        standard deviations between completions. Leave out for kernel completion, whose kernel
-        matrices contain the new objects already.
+        (columns), normalised like these: ``kernels(X_new, X_train)``. A DataArray of a Dask array
+        is computed chunk by chunk. For completed kernels, ``completion.of(new, train)``:
+        ``..._between`` are standard deviations between completions. Leave out for kernel
+        completion, whose kernel matrices contain the new objects already.
     keep_draws : bool, default=False
         Also keep the predictions of every draw, such as for ``az.mcse``, and, unless the kernels
         are a Dask array, draw the observed variable ``t`` of the new objects, once per draw.

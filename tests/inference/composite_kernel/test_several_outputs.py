@@ -167,7 +167,7 @@ def test_groups_for_arviz(vb_results):
 
 def test_a_result_of_other_outputs_is_refused(vb_results):
     other = regression(TARGETS[["c", "a", "b"]])
-    with pytest.raises(ValueError, match="other values of t"):
+    with pytest.raises(ValueError, match="labels of output, in their order"):
         kz.predict(other, vb_results["weights"], STACK)
 
 
