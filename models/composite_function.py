@@ -133,13 +133,16 @@ def composite_function(
 
 
 def _dim_of_objects(model: pm.Model, stack: DataArray, outputs: str | None) -> str:
-    """Return "obs" or, in a model without it, the first coordinate with the objects' ids."""
+    """Return "obs" or, in a model without it, the first coordinate with ids of the objects."""
     ids = ids_along(stack, "obs")
     if "obs" in model.dim_lengths or counts_rows(list(ids)):
         return "obs"
-    wanted, coords = sorted(map(str, ids)), {**model.coords, outputs: None}
-    found = (dim for dim, own in coords.items() if own and sorted(map(str, own)) == wanted)
-    return next(found, "obs")
+    names, coords = set(map(str, ids)), {**model.coords, outputs: None}
+    for dim, own in coords.items():
+        # Repeated ids are several visits. Where some ids differ, `_in_order_of` names them.
+        if own and len(own) == len(ids) == len(names) and not names.isdisjoint(map(str, own)):
+            return dim
+    return "obs"
 
 
 def _in_order_of(model: pm.Model, stack: DataArray, objects: str, owner: str) -> DataArray:

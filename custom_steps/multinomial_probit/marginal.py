@@ -65,7 +65,8 @@ FIRST_STEP = 0.1
 # Number of tuning sweeps that find a spread and a step, and shortest axis in units of the spread.
 WINDOW, REACH = 75, 0.6
 # Number of last tuning sweeps with trajectories of full length. Earlier sweeps only find the
-# posterior and a step size, for which a fraction of the length suffices.
+# posterior and a step size, for which a fraction of the length suffices. A multiple of WINDOW:
+# longer trajectories reach regions of higher curvature, where the step is tuned anew.
 FULL_LENGTH = 2 * WINDOW
 FRACTION = 1 / 8
 

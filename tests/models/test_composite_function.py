@@ -98,17 +98,20 @@ def test_a_coordinate_of_another_name_has_the_objects():
     by_label = KERNELS(X).sel(basis=columns)
     np.testing.assert_allclose(model["h_K"].get_value(), by_label, rtol=1e-12)
     # Numbers of rows are no ids, and neither are those of outputs or of several visits.
-    visits = X.iloc[[0, *range(12)]]
+    visits, repeated = X.iloc[[0, *range(12)]], X.iloc[[0, *range(11)]]
     for coords, kernels, options in (
         ({"patient": IDS}, KERNELS(X).to_numpy(), {}),
         ({"month": range(12)}, KERNELS(X).to_numpy(), {}),
         ({"patient": IDS}, KERNELS(visits, X), {}),
+        ({"patient": IDS}, KERNELS(repeated, X.iloc[:6]), {}),
         ({"patient": IDS, "list": [[0], [1]]}, KERNELS(X), {"outputs": "patient"}),
     ):
         with pm.Model(coords=coords) as model:
             kz.composite_function("h", kernels, **options)
         assert model.named_vars_to_dims["h"] == ("obs", *options.values())
         assert model["h_K"].shape.eval()[1] == len(model.coords["obs"])
+    with pm.Model(coords={"patient": IDS}), pytest.raises(ValueError, match="unknown 'Q'; none fo"):
+        kz.composite_function("h", KERNELS(X.rename({"P0": "Q"})))
     # A coordinate "obs" goes before another.
     with pm.Model(coords={"patient": IDS, "obs": IDS[::-1]}) as model:
         kz.composite_function("h", KERNELS(X))
