@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property, reduce
+from functools import reduce
 from operator import or_
 from typing import Any, Self, override
 
@@ -21,6 +21,7 @@ from ..models.kernels.base import NORMALIZATIONS
 from ..models.kernels.features import Objects, feature_spaces, labels_after
 from ..models.kernels.labels import as_frame, check_distinct, ids_along, with_ids_of_columns
 from ..models.kernels.source import ParametricStack
+from ..models.kernels.specification import TrainedKernels
 from ..models.kernels.stack import PRECISION, precision_of
 from ..validation import argument_error, check_name, check_one_table, check_undated, check_unmasked
 
@@ -42,16 +43,15 @@ class FittedKernels:
     stack: DataArray | ParametricStack
     specification: Kernels
     standardize: bool | str
-    #: Training objects, their features scaled.
-    objects: Objects
+    trained: TrainedKernels
     scalers: dict[str | None, Any]
     #: Names of all blocks of the input, those that no kernel uses among them.
     blocks: frozenset[str | None]
 
-    @cached_property
-    def trained(self) -> Kernels:
-        """The specification with the widths of the training objects, which are computed once."""
-        return self.specification.on_training(self.objects)
+    @property
+    def objects(self) -> Objects:
+        """Training objects, their features scaled."""
+        return self.trained.objects
 
     @property
     def table(self) -> DataArray:
@@ -122,12 +122,13 @@ class KernelReader(BaseEstimator):
             if standardize and block not in grams
         }
         objects = _scaled(objects, scalers)
-        stack = specification(objects)
+        trained = specification.on_training(objects)
+        stack = trained(trained.objects)
         rounding = max((precision_of(tables[block]) for block in grams), default=0.0)
         if isinstance(stack, DataArray) and rounding:
             # Kernels in single precision may have a larger asymmetry and smaller eigenvalues.
             stack.attrs[PRECISION] = rounding
-        return FittedKernels(stack, specification, standardize, objects, scalers, blocks)
+        return FittedKernels(stack, specification, standardize, trained, scalers, blocks)
 
     def _keep(self, fitted: FittedKernels) -> None:
         """Set the attributes of a fitted estimator that describe its kernels."""
@@ -161,7 +162,7 @@ class KernelReader(BaseEstimator):
         # Under the ids of training objects the kernels would take new features for theirs.
         if not ids.is_unique or ids.isin(known).any():
             new = replace(new, labels=labels_after(known, len(ids)), numbered=True)
-        return fitted.trained(_scaled(new, fitted.scalers), fitted.objects)
+        return fitted.trained(_scaled(new, fitted.scalers))
 
     def _tables(self, X: Any, *, reset: bool) -> Tables:
         """Read the tables of all blocks; `reset` also records their features."""

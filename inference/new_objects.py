@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from xarray import DataArray, Dataset, DataTree
 
 from ..models.combinations.sums import Combination, WeightedSum
 from ..models.kernels.dask_stack import compared_objects
+from ..models.kernels.source import DIMS
 from ..models.kernels.stack import as_stack
 from ..validation import argument_error
 from .engine.progress import track
@@ -25,13 +27,19 @@ def stack_of_new_objects(model: pm.Model, kernels_new: Any) -> DataArray:
     if kernels_new is None:
         rule = "kernels between new and training objects"
         raise argument_error("kernels_new", "predict", rule, "None")
-    dims = ("kernel", "obs", "basis")
-    coords = {dim: np.asarray(model.coords[dim]) for dim in dims}
-    # Names and labels alone count.
-    entries = np.broadcast_to(np.nan, [len(labels) for labels in coords.values()])
-    trained = DataArray(entries, dims=dims, coords=coords)
-    trained["kernel"].attrs.update(getattr(model, "origin", {}))
+    labels = {dim: tuple(model.coords[dim]) for dim in DIMS}
+    trained = _labelled_alike(*labels.values(), *getattr(model, "origin", {}).items())
     return as_stack(kernels_new, like=trained, owner="predict", argument="kernels_new")
+
+
+@lru_cache(maxsize=1)
+def _labelled_alike(kernel: tuple, obs: tuple, basis: tuple, *origin: tuple[str, str]) -> DataArray:
+    """Return a stack with these labels and attributes of its kernels, which alone count."""
+    coords = dict(zip(DIMS, map(np.asarray, (kernel, obs, basis)), strict=True))
+    entries = np.broadcast_to(np.nan, [len(labels) for labels in coords.values()])
+    trained = DataArray(entries, dims=DIMS, coords=coords)
+    trained["kernel"].attrs.update(origin)
+    return trained
 
 
 def compared_rows(result: DataTree) -> DataArray:

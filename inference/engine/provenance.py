@@ -14,7 +14,6 @@ from importlib.metadata import version
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pymc as pm
 from numpy.typing import NDArray
 from pymc.backends.arviz import find_observations
@@ -151,8 +150,8 @@ def _check_order_of_labels(model: pm.Model, result: DataTree, owner: str) -> Non
     for group in result.children.values():
         indexes = group.to_dataset(inherit=False).indexes
         for dim in known.keys() & indexes.keys():
-            given, own = indexes[dim], pd.Index(known[str(dim)], tupleize_cols=False)
-            if given.equals(own):
+            given, own = indexes[dim].tolist(), known[str(dim)]
+            if given == own:
                 continue
             given, own = (list(map(str, labels)) for labels in (given, own))
             if given != own and sorted(given) == sorted(own):

@@ -33,15 +33,19 @@ def _functions_by_draw(
 
     Chains are joined. Kernels with parameters are evaluated once per draw.
     """
-    joined = posterior.stack(sample=("chain", "draw"), create_index=False)
-    W = joined["W"].transpose("sample", "class", "basis").values
+
+    def joined(name: str, *dims: Any) -> NDArray:
+        values = posterior[name].transpose("chain", "draw", *dims).values
+        return values.reshape(-1, *values.shape[2:])
+
+    W = joined("W", "class", "basis")
     if known_weights is None:
-        beta = joined["beta"].transpose("sample", "kernel").values
+        beta = joined("beta", "kernel")
     else:
         beta = np.broadcast_to(known_weights, (len(W), len(known_weights)))
     if not isinstance(kernels, ParametricStack):
         return lambda block: combined_functions(rule, kernels, beta[block], W[block])
-    theta = joined["theta"].transpose("sample", ...).values
+    theta = joined("theta", ...)
 
     def functions(block: slice) -> NDArray:
         each = zip(theta[block], beta[block], W[block], strict=True)

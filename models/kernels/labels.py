@@ -302,7 +302,8 @@ def _plain(labels: Any) -> list[Hashable]:
     """Labels as a list of Python objects."""
     # The values of an index have no time zone.
     given = labels if isinstance(labels, pd.Index) else getattr(labels, "values", labels)
-    return pd.Index(given).tolist()
+    plain = isinstance(given, np.ndarray) and given.dtype.kind in "Ubif"
+    return (given if plain else pd.Index(given)).tolist()
 
 
 def listed(labels: Iterable[Hashable]) -> str:

@@ -12,8 +12,9 @@ D features.
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from hashlib import sha256
 from itertools import count
 from typing import Any
@@ -32,9 +33,6 @@ from .source import DIMS, LearnedKernel, ParametricStack
 from .stack import ORIGIN, Origin
 from .warnings import warn_of_unequal_scales
 
-#: Kernel (n, M) of objects' features (n, D).
-type Function = Callable[[NDArray], NDArray]
-
 #: Largest chunk of a Dask array of kernels, in numbers (64 MB).
 LARGEST = 8_000_000
 
@@ -43,7 +41,7 @@ LARGEST = 8_000_000
 class Member:
     """One kernel of a specification, with its normalisations; without a space, on all of them.
 
-    On training objects, each has a name and a space: see `Kernels._on_training`.
+    On training objects, each has a name and a space: see `Kernels.on_training`.
     """
 
     kernel: BaseKernel
@@ -199,8 +197,6 @@ class Kernels:
                 raise argument_error("kernels", "landmarks", rule, repr(member.name_on(None)))
         return Kernels(tuple(replace(m, landmarks=(n_components, number)) for m in self.members))
 
-    # What overflows is an error below; what underflows is none.
-    @np.errstate(over="ignore", invalid="ignore", under="ignore")
     def __call__(self, X: Any, X_train: Any = None) -> Any:
         """Compute the stack of kernels.
 
@@ -240,54 +236,17 @@ class Kernels:
         -----
         Costs O(S n N D).
         """
-        train, members = self._on_training(X if X_train is None else X_train)
-        new = train if X_train is None else feature_spaces(X, train)
-        _check_features(members, train, new)
-        if new is train:
-            for space in dict.fromkeys(member.space for member in members if member.sums_features):
-                warn_of_unequal_scales(train.features[space], space)
-        functions = [_function_of(member, train) for member in members]
-        if any(is_dask(new.features[member.space]) for member in members):
-            values = _values_of_dask(members, functions, new, train)
-        else:
-            values = _values(members, functions, new)
-        basis = train.labels
-        if not all(member.is_kernel for member in members):
-            basis = _feature_labels(values.shape[2], members, functions, train)
-        descriptions = {member.name: member.describe(member.space) for member in members}
-        origins = {member.name: _origin(member, train) for member in members}
-        stack = xr.DataArray(
-            values,
-            dims=DIMS,
-            coords={
-                "kernel": ("kernel", list(descriptions), {ORIGIN: json.dumps(origins)}),
-                "obs": ("obs", new.labels, NUMBERED if new.numbered else None),
-                "basis": basis,
-            },
-            name="kernels",
-            attrs={name: text for name, text in descriptions.items() if name != text},
-        )
-        learned = tuple(
-            LearnedKernel(
-                *(m.name, position, m.kernel.theta, "X" if m.space is None else f"X_{m.space}"),
-                *(new.features[m.space], train.features[m.space]),
-            )
-            for position, m in enumerate(members)
-            if isinstance(m.kernel, base.LearnedGaussian)
-        )
-        return ParametricStack(stack, learned) if learned else stack
+        trained = self.on_training(X if X_train is None else X_train)
+        return trained(trained.objects if X_train is None else X)
 
     @property
     def grams(self) -> set[str | None]:
         """Feature spaces of precomputed kernels; None stands for all."""
         return {each.space for each in self.members if isinstance(each.kernel, base.Precomputed)}
 
-    def on_training(self, X_train: Any) -> "Kernels":
-        """Return the kernels with the widths, names and feature spaces of training objects."""
-        return Kernels(tuple(self._on_training(X_train)[1]))
-
-    def _on_training(self, X_train: Any) -> tuple[Objects, list[Member]]:
-        """Training objects, and every kernel on its feature space, with its name."""
+    @np.errstate(over="ignore", invalid="ignore", under="ignore")
+    def on_training(self, X_train: Any) -> "TrainedKernels":
+        """Every kernel on its feature space, with its name and width from the training objects."""
         train, members = feature_spaces(X_train, grams=self.grams), []
         pairs = [(m, space) for m in self.members for space in train.spaces_of(m.space)]
         taken = {member.name_on(space) for member, space in pairs if member.name is not None}
@@ -310,7 +269,76 @@ class Kernels:
             members.append(replace(trained, name=name, space=space))
         names = [member.name for member in members]
         check_distinct(names, "name", "named", "different for each kernel of a stack")
-        return train, members
+        return TrainedKernels(members, train)
+
+
+@dataclass(frozen=True)
+class TrainedKernels:
+    """Kernels with all that they take from the training objects, which is computed once."""
+
+    members: list[Member]
+    objects: Objects
+
+    @cached_property
+    def functions(self) -> "list[NormalizedKernel]":
+        """Kernels of objects' features, normalised."""
+        return [_function_of(member, self.objects) for member in self.members]
+
+    @cached_property
+    def origins(self) -> str:
+        """What identifies each kernel's normalisation and training objects, as JSON."""
+        return json.dumps({member.name: _origin(member, self.objects) for member in self.members})
+
+    @cached_property
+    def _code(self) -> str:
+        """What tells features of these training objects, in this order, from those of others."""
+        codes = []
+        for member, function in zip(self.members, self.functions, strict=True):
+            if member.landmarks:
+                # What the landmarks are among the training objects, and their normalised kernel.
+                chosen = member.chosen(self.objects.features[member.space])
+                codes.append(f"{member.name} {fingerprint((chosen, function(chosen)))}")
+        # Models take the kernels in any order.
+        return f" {sha256(' '.join(sorted(codes)).encode()).hexdigest()[:8]}" if codes else ""
+
+    # What overflows is an error below; what underflows is none.
+    @np.errstate(over="ignore", invalid="ignore", under="ignore")
+    def __call__(self, X: Any) -> xr.DataArray | ParametricStack:
+        """Compute the stack of kernels between objects and the training objects."""
+        train, members = self.objects, self.members
+        new = feature_spaces(X, train)
+        _check_features(members, train, new)
+        if new is train:
+            for space in dict.fromkeys(member.space for member in members if member.sums_features):
+                warn_of_unequal_scales(train.features[space], space)
+        if any(is_dask(new.features[member.space]) for member in members):
+            values = _values_of_dask(members, self.functions, new, train)
+        else:
+            values = _values(members, self.functions, new)
+        basis = train.labels
+        if not all(member.is_kernel for member in members):
+            basis = np.array([f"phi{m}{self._code}" for m in range(values.shape[2])])
+        descriptions = {member.name: member.describe(member.space) for member in members}
+        stack = xr.DataArray(
+            values,
+            dims=DIMS,
+            coords={
+                "kernel": ("kernel", list(descriptions), {ORIGIN: self.origins}),
+                "obs": ("obs", new.labels, NUMBERED if new.numbered else None),
+                "basis": basis,
+            },
+            name="kernels",
+            attrs={name: text for name, text in descriptions.items() if name != text},
+        )
+        learned = tuple(
+            LearnedKernel(
+                *(m.name, position, m.kernel.theta, "X" if m.space is None else f"X_{m.space}"),
+                *(new.features[m.space], train.features[m.space]),
+            )
+            for position, m in enumerate(members)
+            if isinstance(m.kernel, base.LearnedGaussian)
+        )
+        return ParametricStack(stack, learned) if learned else stack
 
 
 def _check_features(members: Sequence[Member], train: Objects, new: Objects) -> None:
@@ -347,11 +375,35 @@ def _origin(member: Member, train: Objects) -> Origin:
     return Origin(steps, len(train.labels), train.fingerprint(member.space))
 
 
-def _function_of(member: Member, train: Objects) -> Function:
+@dataclass(frozen=True)
+class NormalizedKernel:
     """Kernel (n, M) as a function of objects' features (n, D), normalised as the training kernel.
 
     It goes to the workers of a cluster, with the landmarks alone.
     """
+
+    kernel: BaseKernel
+    X: Any
+    scale: float
+    steps: tuple[str, ...]
+    name: str
+
+    def __call__(self, new: NDArray) -> NDArray:
+        """Values (n, M) of new objects; the training objects are told by being the same array."""
+        kernel, X = self.kernel, self.X
+        values = kernel.pairwise(new, None if new is X else X)
+        if not self.steps:
+            return values if self.scale == 1 else self.scale * values
+        trained = np.diagonal(values)
+        own: NDArray | None = trained
+        if new is not X:
+            own = None if isinstance(kernel, base.Precomputed) else kernel.diagonal(new)
+            trained = kernel.diagonal(X)
+        return normalize(values, own, trained, self.steps, self.name)
+
+
+def _function_of(member: Member, train: Objects) -> NormalizedKernel:
+    """Normalise a kernel by the training objects."""
     kernel, steps, scale = member.kernel, member.steps, 1.0
     objects = train.features[member.space]
     X = member.chosen(objects)
@@ -362,37 +414,12 @@ def _function_of(member: Member, train: Objects) -> Function:
         else:
             diagonal = kernel.diagonal(objects)
         scale, steps = scale_to_trace(float(diagonal.sum()), len(objects), member.name), ()
-
-    def normalised(new: NDArray) -> NDArray:
-        values = kernel.pairwise(new, None if new is X else X)
-        if not steps:
-            return values if scale == 1 else scale * values
-        trained = np.diagonal(values)
-        own: NDArray | None = trained
-        if new is not X:
-            own = None if isinstance(kernel, base.Precomputed) else kernel.diagonal(new)
-            trained = kernel.diagonal(X)
-        return normalize(values, own, trained, steps, member.name)
-
-    return normalised
+    return NormalizedKernel(kernel, X, scale, steps, member.name)
 
 
-def _feature_labels(
-    n: int, members: Sequence[Member], functions: Sequence[Function], train: Objects
+def _values(
+    members: Sequence[Member], functions: Sequence[NormalizedKernel], objects: Objects
 ) -> NDArray:
-    """Label n features, so that those of other training objects, or orders, have other labels."""
-    codes = []
-    for member, function in zip(members, functions, strict=True):
-        if member.landmarks:
-            # What the landmarks are among the training objects, and their normalised kernel.
-            chosen = member.chosen(train.features[member.space])
-            codes.append(f"{member.name} {fingerprint((chosen, function(chosen)))}")
-    # Models take the kernels in any order.
-    code = f" {sha256(' '.join(sorted(codes)).encode()).hexdigest()[:8]}" if codes else ""
-    return np.array([f"phi{m}{code}" for m in range(n)])
-
-
-def _values(members: Sequence[Member], functions: Sequence[Function], objects: Objects) -> NDArray:
     """Kernels (S, n, M) of objects in memory."""
     columns = {}
     for member, function in zip(members, functions, strict=True):
@@ -415,7 +442,10 @@ def _one_width(widths: dict[str, int]) -> int:
 
 
 def _values_of_dask(
-    members: Sequence[Member], functions: Sequence[Function], objects: Objects, train: Objects
+    members: Sequence[Member],
+    functions: Sequence[NormalizedKernel],
+    objects: Objects,
+    train: Objects,
 ) -> Any:
     """Dask array (S, n, M) in the features' chunks of objects, or smaller ones of 64 MB."""
     import dask
