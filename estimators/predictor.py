@@ -101,6 +101,10 @@ class KernelPredictor(KernelReader):
         seed = self.random_state
         if isinstance(seed, np.random.RandomState):
             seed = int(seed.randint(np.iinfo(np.int32).max))
+        options = {"progressbar": False} | (self.fit_options or {})
+        if options.keys() & {"draws", "tune", "chains", "cores", "random_seed"}:
+            rule = "without draws, tune, chains, cores and seed: the estimator's own parameters"
+            raise argument_error("fit_options", type(self).__name__, rule, repr(self.fit_options))
         with predictions_alone():
             result = fit(
                 self.model_,
@@ -110,7 +114,7 @@ class KernelPredictor(KernelReader):
                 chains=self.chains,
                 cores=self.cores,
                 random_seed=seed,
-                **{"progressbar": False} | (self.fit_options or {}),
+                **options,
             )
         if log_scores is not None:
             # In the result, which saved estimators keep.

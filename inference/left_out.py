@@ -241,6 +241,9 @@ class Selection:
 
     def __repr__(self) -> str:
         chosen = ", ".join(f"{name}={value!r}" for name, value in self.settings.items())
+        tried, scale = self.log_scores["scale"].values.tolist(), next(iter(self.settings.values()))
+        if scale in (tried[0], tried[-1]) and len(tried) > 1:
+            chosen += f", where {scale:g} is at the end of the scales"
         best = float(self.log_scores.mean("obs").max())
         return f"Selection({chosen}; held-out log score {best:.3f})"
 

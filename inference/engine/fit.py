@@ -201,7 +201,8 @@ def _check_sampler_options(options: Mapping[str, Any], engine: Engine, model: pm
     settings, known = [*engine.settings_on(model)], engine.sampler_arguments()
     own = signature(fit).parameters.keys() - {"model", "engine", "sampler_options"}
     for name in options.keys() - (known - {*settings}):
-        near = next(iter(get_close_matches(name, [*settings, *own, *known], n=1)), "")
+        names = [*settings, *own, *known]
+        near = next(iter(get_close_matches(name, names, n=1)), "random_seed" * (name == "seed"))
         nearest = f"the setting {engine.name}({near}=...)" if near in settings else repr(near)
         hint = f" Did you mean {nearest}?" if near else ""
         raise ValueError(f"fit() got an unexpected argument {name!r} for {engine.name}.{hint}")

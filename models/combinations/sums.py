@@ -30,7 +30,7 @@ from pytensor.tensor import TensorVariable
 from scipy.special import logit
 
 from ...user_warnings import warn_user
-from ...validation import argument_error, check_flag, check_positive, check_unmasked
+from ...validation import argument_error, check_flag, check_positive, check_real
 from ..distributions.dirichlet import Dirichlet
 from ..kernels.labels import in_order, kernel_names
 from ..operations.arrays import weighted_sum
@@ -256,9 +256,8 @@ class GivenNumbers:
         if given is None:
             return
         names = kernel_names(given, self.numbers, owner)
-        check_unmasked(given, self.numbers, owner)
         unnamed = list(given.values()) if isinstance(given, Mapping) else given
-        values = np.asarray(unnamed, dtype=float)
+        values = check_real(unnamed, self.numbers, owner)
         if not self.holds(values):
             raise argument_error(self.numbers, owner, self.requirement, repr(given))
         plain: Any = values.tolist()

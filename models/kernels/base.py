@@ -74,7 +74,7 @@ class BaseKernel(ABC):
         """Title, with the feature space if there are several."""
         return self.title if space is None else f"{self.title}[{space}]"
 
-    def on_training(self, X: Any) -> Self:
+    def on_training(self, X: Any, argument: str = "X") -> Self:
         """Kernel with its width chosen from the features (N, D) of the training objects."""
         return self
 
@@ -103,10 +103,10 @@ class Radial(BaseKernel):
             check_positive(self.gamma, "gamma", self.function_name)
 
     @override
-    def on_training(self, X: Any) -> Self:
+    def on_training(self, X: Any, argument: str = "X") -> Self:
         if self.gamma != "median":
             return self
-        median = median_of_squared_distances(X, f"{self.function_name}('median')")
+        median = median_of_squared_distances(X, f"{self.function_name}('median')", argument)
         return replace(self, gamma=self.at_median / median, by_median=True)
 
     def _scaled_distances(self, X: NDArray, Y: NDArray | None) -> NDArray:
@@ -203,7 +203,7 @@ class InverseMultiquadric(Radial):
         return (1 + self._scaled_distances(X, Y)) ** -0.5
 
 
-def median_of_squared_distances(X: Any, owner: str) -> float:
+def median_of_squared_distances(X: Any, owner: str, argument: str = "X") -> float:
     """Median of ||x_i - x_j||^2 over pairs of training objects; O(min(N, 1000)^2 D).
 
     If most pairs are equal, as in a column of zeros with a few counts, it is that of the others.
@@ -222,7 +222,7 @@ def median_of_squared_distances(X: Any, owner: str) -> float:
     squares = pdist(X, "sqeuclidean")
     if not squares.any():
         rule = "of training objects that differ (or give the width as a number)"
-        raise argument_error("X", owner, rule, f"{len(X)} objects without a difference")
+        raise argument_error(argument, owner, rule, f"{len(X)} objects without a difference")
     median = float(np.median(squares))
     if median == 0:
         warn_user(
@@ -234,7 +234,7 @@ def median_of_squared_distances(X: Any, owner: str) -> float:
     if not np.isfinite(median):
         got = f"entries up to {float(np.abs(X).max()):.3g} in size"
         rule = "small enough that squares do not overflow: standardise the features"
-        raise argument_error("X", owner, rule, got)
+        raise argument_error(argument, owner, rule, got)
     return median
 
 

@@ -256,7 +256,8 @@ class Kernels:
                 rule = "training objects in memory, for kernels that keep all of them: "
                 rule += "X.compute(), or kernels.landmarks(500)"
                 raise argument_error("X", "Kernels", rule, "a Dask array")
-            trained = replace(member, kernel=member.kernel.on_training(features))
+            argument = "X" if space is None else f'X["{space}"]'
+            trained = replace(member, kernel=member.kernel.on_training(features, argument))
             name = trained.name_on(space)
             # Given names do not change.
             if member.name is None:

@@ -454,7 +454,8 @@ def test_further_arguments_reach_fit(data, classifier):
     ("options", "message"),
     [
         ({"max_second": 3}, "max_second.*Did you mean 'max_seconds'"),
-        ({"draws": 3}, "multiple values for keyword argument 'draws'"),
+        ({"draws": 3}, "'fit_options' argument of KernelProbitClassifier .* own parameters"),
+        ({"random_seed": 3}, "'fit_options' argument .* without .* seed"),
         ("tune=3", "unsupported operand"),
     ],
 )

@@ -11,10 +11,11 @@ import pymc as pm
 import pytest
 from scipy.stats import norm
 from threadpoolctl import threadpool_info, threadpool_limits
+from xarray import DataArray
 
 import kernelzoo as kz
 from kernelzoo.inference import left_out as rooms
-from kernelzoo.inference.left_out import splits, why_no_selection
+from kernelzoo.inference.left_out import Selection, splits, why_no_selection
 from kernelzoo.inference.variational.ascent import Ascent
 from kernelzoo.models.combinations.sums import FixedWeights
 
@@ -87,6 +88,16 @@ def test_scale_follows_the_signal():
     mean = clear.log_scores.mean("obs").sel(weights="equal")
     assert mean["scale"][int(mean.to_numpy().argmax())] == clear.settings["upsilon"]
     assert repr(clear).startswith(f"Selection(upsilon={clear.model.upsilon!r}")
+
+
+@pytest.mark.parametrize(("scales", "at_the_end"), [((0.1, 1.0), True), ((0.1, 1.0, 9.0), False)])
+def test_a_choice_at_the_end_of_the_scales_says_so(scales, at_the_end):
+    """A wider range might predict better."""
+    scored = DataArray(
+        np.zeros((1, len(scales), 2)), {"scale": [*scales]}, ("weights", "scale", "obs")
+    )
+    selection = Selection(None, {"upsilon": 1.0}, scored)
+    assert ("at the end of the scales" in repr(selection)) == at_the_end
 
 
 def test_weights_are_learned_where_one_block_decides():

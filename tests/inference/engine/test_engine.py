@@ -411,6 +411,7 @@ def test_engines_print_as_text_and_html(model):
         ("HMC", {}, "'engine' argument of fit.*here 'nuts'"),
         ("vb", {"initvals": {}}, r"fit\(\) got an unexpected argument 'initvals' for VB\.$"),
         ("vb", {"draw": 5}, r"unexpected argument 'draw' for VB\. Did you mean 'draws'\?$"),
+        ("vb", {"seed": 5}, r"'seed' for VB\. Did you mean 'random_seed'\?$"),
         ("vb", {"starts": 5}, r"'starts' .* the setting VB\(starts="),
         ("nuts", {"target_acept": 0.9}, r"'target_acept' .*setting NUTS\(target_accept="),
         ("nuts", {"target_accept": 0.9}, r"the setting NUTS\(target_accept=...\)"),

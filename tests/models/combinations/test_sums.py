@@ -181,6 +181,7 @@ def test_prior_of_an_exponent_in_closed_form():
         (lambda: Product(1.0, -1.0), "'chi_rate' argument of Product"),
         (lambda: FixedProduct([-1.0, 1.0]), "'exponents' argument of FixedProduct"),
         (lambda: Binary(1.0), "'probability' argument of Binary"),
+        (lambda: FixedWeights("mean"), "'weights' argument of FixedWeights must be real numbers"),
         (lambda: Binary([0.5, 0.0]), "'probability' argument of Binary"),
     ],
 )

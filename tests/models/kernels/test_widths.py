@@ -109,6 +109,7 @@ def test_kernels_of_new_objects_alone_are_refused():
         (lambda: gaussian(-1.0), "'gamma' argument of gaussian .*above 0"),
         (lambda: gaussian("median")(np.ones((4, 2))), "objects that differ.* 4 objects"),
         (lambda: gaussian("median")(X[:1]), "objects that differ.* 1 objects"),
+        (lambda: gaussian("median")({"a": X, "b": 0 * X}), r"X\[\"b\"\].*objects that differ"),
     ],
 )
 def test_bad_widths_are_refused(call, message):
