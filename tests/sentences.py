@@ -79,6 +79,20 @@ def seconds_of_tanner_wong():
     return [means[f"KNM-{way}", c] for c in ("ionosphere", "wine") for way in ("TW1", "TW2")]
 
 
+def gibbs_against_vb():
+    """Error of WSum by Gibbs sampling less that by VB, on the same digits, and the p-value."""
+    errors = defaultdict(dict)
+    for study, row in (("mfeat-gibbs", "WSum"), ("mfeat", "WSum, from equal weights")):
+        text = (LEDGERS / f"damoulas2009-{study}.jsonl").read_text(encoding="utf-8")
+        for unit in map(json.loads, text.splitlines()):
+            if row in unit["values"]:
+                errors[study][unit["split"], unit["seed"]] = unit["values"][row]
+    assert len(errors["mfeat-gibbs"]) == 14
+    pairs = [(error, errors["mfeat"][trial]) for trial, error in errors["mfeat-gibbs"].items()]
+    gibbs, vb = map(list, zip(*pairs, strict=True))
+    return [sum(gibbs) / 14 - sum(vb) / 14, float(ttest_rel(gibbs, vb).pvalue)]
+
+
 def gaps_at_half():
     """Kato's Figure 2: EM as printed less the mean, on M and the kernels; M less the kernels."""
     found = cells("kato-figure2", "ours")
