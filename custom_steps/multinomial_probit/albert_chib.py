@@ -29,10 +29,16 @@ from ...models.multinomial_probit import Composition, MultinomialProbit
 from ...validation import Count, CountOrZero, argument_error, check_arguments
 from ..block import GibbsBlock, Names, Shared, declared
 from ..moves import metropolis
-from ..moves.ellipse import draw_rate
 from ..moves.metropolis import ConcentrationTuning, WalkTuning, walk
 from ..moves.selection import update_selection
-from .conditionals import draw_regressors, draw_shift, draw_variances, log_evidence, sample_cone
+from .conditionals import (
+    draw_regressors,
+    draw_shift,
+    draw_variances,
+    log_evidence,
+    move_scale,
+    sample_cone,
+)
 
 type Values = dict[str, np.ndarray]
 # Number of first tuning sweeps that keep a binary selection. The regressors start at zero, so the
@@ -141,13 +147,14 @@ def sweep(
         new["pi"], new["chi"] = draw_hyperparameters(new["beta"], exponents.a, exponents.b, rng)
     composite = composition.composite(new)
     W = draw_regressors(y, new["zeta"], composite, composition.gram(new, composite), rng)
-    new["W"] = draw_shift(W, new["zeta"], rng)
+    W = draw_shift(W, new["zeta"], rng)
     if isinstance(upsilon, LearnedScale):
-        rate = draw_rate(float(new["upsilon"]), 1 / new["zeta"], tau, upsilon, rng)
+        f, before = composite @ W.T, float(new["upsilon"])
+        W, rate = move_scale(W, f, labels, tau, before, upsilon, rng)
         new["upsilon"] = np.asarray(rate)
     else:
         rate = upsilon
-    new["zeta"] = draw_variances(new["W"], tau, rate, rng)
+    new |= {"W": W, "zeta": draw_variances(W, tau, rate, rng)}
     return new, info._replace(given_regressors=given, collapsed=collapsed)
 
 

@@ -18,18 +18,20 @@ phi(v - f_t) prod_{j != t} Phi(v - f_j); given v the others are independent norm
 (-inf, v).
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from scipy.special import erfcx, log_ndtr, ndtri_exp
 
+from ...models.learned_scale import LearnedScale
 from ...numerics.normal_regression import (
     orthogonal_factor,
     precision_factor_or_none,
     solve_lower,
     solve_upper,
 )
-from ...numerics.probit import near_mode
+from ...numerics.probit import log_probability_and_gradient, near_mode
+from ..moves.ellipse import move_rate
 
 _LARGEST = 1e8
 
@@ -99,6 +101,40 @@ def draw_variances(
 ) -> np.ndarray:
     """Draw zeta | W: 1/zeta ~ Gamma(tau + 1/2, rate upsilon + W^2/2) (appendix A); O(C M)."""
     return (upsilon + 0.5 * W**2) / rng.standard_gamma(tau + 0.5, size=W.shape)
+
+
+def move_scale(
+    W: np.ndarray,
+    f: np.ndarray,
+    labels: np.ndarray,
+    tau: float,
+    upsilon: float,
+    prior: LearnedScale,
+    rng: np.random.Generator,
+) -> tuple[np.ndarray, float]:
+    """Move W (C, M) and a learned upsilon, with utilities and variances integrated out.
+
+    First both, with W in proportion to the root of upsilon, which the likelihood of the scores `f`
+    (N, C) decides; then upsilon alone, which the density of W decides (interweaving: Yu & Meng
+    2011, J. Comput. Graph. Statist. 20). About ten evaluations, each O(C (N + M)).
+    """
+
+    def moved(rate: float, log_likelihood: Callable[[float], float]) -> float:
+        precision = np.array([1 / rate])
+        return move_rate(rate, precision, lambda p: log_likelihood(1 / p[0]), prior, rng)[0]
+
+    def of_scores(rate: float) -> float:
+        scores = np.sqrt(rate / upsilon) * f
+        return float(log_probability_and_gradient(scores, labels)[0].sum())
+
+    def of_regressors(rate: float) -> float:
+        # Student's t with 2 tau degrees of freedom and the squared scale rate / tau.
+        tails = np.log1p(0.5 * W**2 / rate).sum()
+        return float(-0.5 * W.size * np.log(rate) - (tau + 0.5) * tails)
+
+    together = moved(upsilon, of_scores)
+    W = np.sqrt(together / upsilon) * W
+    return W, moved(together, of_regressors)
 
 
 def draw_shift(W: np.ndarray, zeta: np.ndarray, rng: np.random.Generator) -> np.ndarray:

@@ -10,18 +10,19 @@ zeta                    w_cm is Student's t with 2 tau degrees of freedom and sc
 rho; pi, chi            priors of the weights in `KernelCoordinates`
 ======================= ======================================================================
 
-W, weights, kernel parameters and a learned upsilon move by Hamiltonian Monte Carlo, a selection of
-kernels by `annealed_move`; zeta and the hyperparameters are then drawn from their exact
-conditionals (partially collapsed Gibbs: van Dyk & Park 2008). The coordinates x of W are
+W, weights and kernel parameters move by Hamiltonian Monte Carlo, a selection of kernels by
+`annealed_move`, a learned upsilon by `move_scale`; zeta and the hyperparameters are then drawn
+from their exact conditionals (partially collapsed Gibbs: van Dyk & Park 2008). The coordinates x
+of W are
 
 .. math:: w_c = b s \sinh(A x_c / b), \qquad A = I + Q (\mathrm{diag}(a) - I) Q', \qquad
-          s^2 = \upsilon / \tau,
+          s^2 = \upsilon / \tau.
 
-so that W scales with a learned upsilon, whose coordinate is its logarithm. A shortens the first
-principal axes Q of the composite kernel at the centre of the prior, where the curvature is high,
-but to no less than REACH times the spread that tuning sees: at a large scale all objects are well
-classified, and the curvature is low. sinh shortens the tails of Student's t. Far from the origin it
-mixes axes of high and low curvature: kernels of larger norm need a larger b.
+A shortens the first principal axes Q of the composite kernel at the centre of the prior, where the
+curvature is high: the more, the larger upsilon is. A known upsilon shortens them to no less than
+REACH times the spread that tuning sees: at a large scale all objects are well classified, and the
+curvature is low. sinh shortens the tails of Student's t. Far from the origin it mixes axes of high
+and low curvature: kernels of larger norm need a larger b.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -43,7 +44,7 @@ from ...numerics.probit import log_probability_and_gradient
 from ...validation import Count, Fraction, Positive, check_arguments
 from ..block import GibbsBlock, GibbsBlockState, Names, Shared, declared
 from ..moves.hamiltonian import LogDensity, hamiltonian_move
-from .conditionals import draw_shift, draw_variances
+from .conditionals import draw_shift, draw_variances, move_scale
 from .kernel_coordinates import KernelCoordinates
 
 # Value of b, in scales of the prior, for kernels up to the norm BENT_NORM: beyond b, steps grow
@@ -53,8 +54,8 @@ BENT_NORM = 30.0
 # Curvature of -log P(t | f) in f that lengths of axes assume: a value between that of misclassified
 # objects, about one half, and that of well classified ones, zero. Larger lengths count as one.
 STIFFNESS, SHORT = 0.01, 0.95
-# Scales in the mass matrix: of the coordinates of kernels, of the logarithm of a learned upsilon.
-SCALE_OF_KERNEL, SCALE_OF_RATE = 0.5, 0.5
+# Scale in the mass matrix of the coordinates of kernels.
+SCALE_OF_KERNEL = 0.5
 # Length of the trajectories that anneal a move of the selection, in lengths of the main one, and
 # their number.
 PART = 0.25
@@ -93,17 +94,20 @@ class MarginalProbitState(GibbsBlockState):
 class Target:
     """Marginal posterior of W and the kernel's variables, on the coordinates of its sampler.
 
-    `axes` are Q (M, r) and `lengths` a (r,); `bend` is b, where the tails begin to be shortened.
-    `scale` (D,) are the scales of the coordinates of W, of the kernel's variables and of a learned
-    upsilon. `selection` is the rule of a selection, and `known` the composite kernel (N, M) if it
-    has no variables.
+    `prior` is that of a learned upsilon. `principal` are the eigenvalues (M,) and eigenvectors
+    (M, M) of K'K; `axes` are Q (M, r) and `lengths` a (r,); `bend` is b, where the tails begin to
+    be shortened. `scale` (D,) are the scales of the coordinates of W and of the kernel's variables.
+    `selection` is the rule of a selection, and `known` the composite kernel (N, M) if it has no
+    variables.
     """
 
     kernels: KernelCoordinates
     labels: np.ndarray
     n_classes: int
     tau: float
-    upsilon: float | LearnedScale
+    upsilon: float
+    prior: LearnedScale | None
+    principal: tuple[np.ndarray, np.ndarray]
     axes: np.ndarray
     lengths: np.ndarray
     bend: float
@@ -123,58 +127,47 @@ class Target:
         """Set up the coordinates; O(N M^2 + M^3)."""
         centre = kernels.at_centre()
         eigenvalues, axes = np.linalg.eigh(centre.T @ centre)
-        # Squared scores that a regressor of the prior's size makes along each axis.
+        prior = upsilon if isinstance(upsilon, LearnedScale) else None
         rate = upsilon.median if isinstance(upsilon, LearnedScale) else upsilon
-        reach = eigenvalues.clip(0) * rate / tau
-        bend = BEND * max(1.0, np.sqrt(np.sqrt(reach.max()) / BENT_NORM))
-        lengths = 1 / np.sqrt(1 + STIFFNESS * reach)
-        short = lengths < SHORT
         scale = np.ones(n_classes * len(axes))
         scale = np.append(scale, np.full(len(kernels), SCALE_OF_KERNEL))
-        if isinstance(upsilon, LearnedScale):
-            scale = np.append(scale, SCALE_OF_RATE)
         composition, rule = kernels.composition, kernels.composition.rule
         selection = rule if composition.learned and isinstance(rule, Binary) else None
         has_variables = len(kernels) > 0 or selection is not None
         known = None if has_variables else composition.composite({})
         codes = np.ascontiguousarray(labels, dtype=np.intp)
-        sizes = tau, upsilon, axes[:, short], lengths[short], bend, scale
+        principal = eigenvalues, axes
+        coordinates = _coordinates(*principal, rate / tau)
+        sizes = tau, rate, prior, principal, *coordinates, scale
         return cls(kernels, codes, n_classes, *sizes, selection, known)
+
+    def at(self, upsilon: float) -> Self:
+        """Return the target given another upsilon, with coordinates that fit it; O(M^2)."""
+        axes, lengths, bend = _coordinates(*self.principal, upsilon / self.tau)
+        return replace(self, upsilon=upsilon, axes=axes, lengths=lengths, bend=bend)
 
     def along_axes(self, x: np.ndarray, factors: np.ndarray) -> np.ndarray:
         """Vectors (C, M) whose parts along the axes are multiplied by factors (r,); O(C M r)."""
         return x + (x @ self.axes * (factors - 1)) @ self.axes.T
 
-    def spread(self, log_rate: np.ndarray) -> float:
-        """Scale of a regressor's prior, given the coordinate of a learned upsilon."""
-        return float(np.sqrt(self.rate(log_rate) / self.tau))
-
-    def rate(self, log_rate: np.ndarray) -> float:
-        """Upsilon, given the coordinate that it has if it is learned."""
-        if isinstance(self.upsilon, LearnedScale):
-            return float(np.exp(log_rate[0]))
-        return self.upsilon
+    @property
+    def spread(self) -> float:
+        """Scale of a regressor's prior."""
+        return float(np.sqrt(self.upsilon / self.tau))
 
     def position(self, values: Mapping[str, np.ndarray], rng: np.random.Generator) -> np.ndarray:
         """Position of values; hyperparameters without coordinates are drawn."""
         x = self.along_axes(self.straightened(values), 1 / self.lengths)
-        of_kernel = self.kernels.position(values, rng)
-        return np.concatenate([x.ravel(), of_kernel, self._log_rate(values)])
-
-    def _log_rate(self, values: Mapping[str, np.ndarray]) -> np.ndarray:
-        learned = isinstance(self.upsilon, LearnedScale)
-        return np.log(np.atleast_1d(values["upsilon"])) if learned else np.empty(0)
+        return np.concatenate([x.ravel(), self.kernels.position(values, rng)])
 
     def straightened(self, values: Mapping[str, np.ndarray]) -> np.ndarray:
         """W (C, M) in units of its prior's scale, with shortened tails."""
-        spread = self.spread(self._log_rate(values))
-        return self.bend * np.arcsinh(values["W"] / (self.bend * spread))
+        return self.bend * np.arcsinh(values["W"] / (self.bend * self.spread))
 
     def regressors(self, position: np.ndarray) -> np.ndarray:
         """W (C, M) at a position."""
-        x, _, log_rate = self.split(position)
-        v = self.along_axes(x, self.lengths)
-        return self.bend * self.spread(log_rate) * np.sinh(v / self.bend)
+        v = self.along_axes(self.split(position)[0], self.lengths)
+        return self.bend * self.spread * np.sinh(v / self.bend)
 
     # A trajectory that leaves double precision ends in infinities or NaN, and is rejected.
     @np.errstate(over="ignore", divide="ignore", invalid="ignore")
@@ -190,9 +183,8 @@ class Target:
         # numba takes half a second to import.
         from ...numerics.probit_compiled import fill_student
 
-        x, u, log_rate = self.split(position)
+        x, u = self.split(position)
         gradient = np.zeros_like(position)
-        spread = self.spread(log_rate)
         prior, point, composite = 0.0, None, self.known
         if composite is None:
             point = self.kernels.at(u, weights)
@@ -204,28 +196,33 @@ class Target:
         standard, stretch, tail, slope = parts = np.empty((4, *x.shape))
         fill_student(growth.ravel(), self.bend, self.tau, *parts.reshape(4, x.size))
         student = -(self.tau + 0.5) * float(np.log(tail).sum())
-        W = spread * standard
+        W = self.spread * standard
         log_p, pull = log_probability_and_gradient(composite @ W.T, self.labels)
         value = float(log_p.sum()) + student + prior + float(np.log(stretch).sum())
-        if isinstance(self.upsilon, LearnedScale):
-            log_prior, slope_of_rate = self.upsilon.log_density(log_rate[0])
-            value += log_prior
         if not np.isfinite(value):
             return -np.inf, gradient
-        of_regressors = spread * (pull.T @ composite)
-        if isinstance(self.upsilon, LearnedScale):
-            gradient[-1] = slope_of_rate + 0.5 * np.vdot(of_regressors, standard)
-        slope += stretch * of_regressors
+        slope += stretch * (self.spread * (pull.T @ composite))
         gradient[: x.size] = self.along_axes(slope, self.lengths).ravel()
         if point is not None:
-            gradient[x.size : x.size + len(u)] = self.kernels.gradient(u, point, pull @ W)
+            gradient[x.size :] = self.kernels.gradient(u, point, pull @ W)
         return value, gradient
 
-    def split(self, position: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Coordinates (C, M) of W, (d,) of the kernel's variables, (1,) or (0,) of upsilon."""
+    def split(self, position: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Coordinates (C, M) of W and (d,) of the kernel's variables."""
         size = self.n_classes * len(self.axes)
-        end = len(position) - isinstance(self.upsilon, LearnedScale)
-        return position[:size].reshape(self.n_classes, -1), position[size:end], position[end:]
+        return position[:size].reshape(self.n_classes, -1), position[size:]
+
+
+def _coordinates(
+    eigenvalues: np.ndarray, axes: np.ndarray, squared_scale: float
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """Shortened axes (M, r), their lengths (r,) and b, given upsilon / tau."""
+    # Squared scores that a regressor of the prior's size makes along each axis.
+    reach = eigenvalues.clip(0) * squared_scale
+    bend = BEND * max(1.0, np.sqrt(np.sqrt(reach.max()) / BENT_NORM))
+    lengths = 1 / np.sqrt(1 + STIFFNESS * reach)
+    short = lengths < SHORT
+    return axes[:, short], lengths[short], bend
 
 
 def marginal_sweep(
@@ -241,6 +238,8 @@ def marginal_sweep(
 
     Step and length are those of `hamiltonian_move`; a selection changes in `stages` parts.
     """
+    if target.prior is not None:
+        target = target.at(float(values["upsilon"]))
     start = target.position(values, rng)
     log_density = partial(target.log_density, weights=values.get("beta"))
     move = hamiltonian_move(log_density, start, target.scale, step, length, rng)
@@ -259,14 +258,20 @@ def marginal_sweep(
         )
         position, new["beta"] = chosen.position, chosen.beta
         info = Info(move.acceptance, move.steps + chosen.evaluations, chosen.acceptance)
-    W = target.regressors(position)
-    _, of_kernel, log_rate = target.split(position)
-    upsilon = target.rate(log_rate)
+    W, upsilon = target.regressors(position), target.upsilon
+    of_kernel = target.split(position)[1]
+    if target.prior is not None:
+        composite = target.known
+        if composite is None:
+            point = target.kernels.at(of_kernel, new.get("beta", values.get("beta")))
+            assert point is not None
+            composite = point.composite
+        f, prior = composite @ W.T, target.prior
+        W, upsilon = move_scale(W, f, target.labels, target.tau, upsilon, prior, rng)
+        new["upsilon"] = np.asarray(upsilon)
     # Right after the moves, which have integrated them out.
     zeta = draw_variances(W, target.tau, upsilon, rng)
     new |= {"W": draw_shift(W, zeta, rng), "zeta": zeta} | target.kernels.values(of_kernel, rng)
-    if len(log_rate):
-        new["upsilon"] = np.asarray(upsilon)
     return new, info
 
 
@@ -411,8 +416,8 @@ class MarginalProbit(GibbsBlock):
         """Tune the step; at the end of a window fit the lengths, which need another step."""
         self.tuning.update(acceptance, tune=True)
         self._left -= 1
-        # The last window tunes the step alone.
-        if self._left < WINDOW:
+        # The last window tunes the step alone; those of a learned upsilon know no lengths.
+        if self._left < WINDOW or self._target.prior is not None:
             return
         along = self._target.straightened(values) @ self._target.axes
         # The likelihood sees the differences between classes alone.

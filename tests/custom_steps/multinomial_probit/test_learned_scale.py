@@ -10,11 +10,13 @@ from scipy import stats
 
 import kernelzoo as kz
 from family import assert_ks, assert_mean, assert_z
-from kernelzoo.custom_steps.moves.ellipse import draw_rate
+from kernelzoo.custom_steps.moves.ellipse import draw_rate, move_rate
+from kernelzoo.custom_steps.moves.hamiltonian import Move
 from kernelzoo.custom_steps.moves.metropolis import (
     initial_concentration_tuning,
     initial_weight_tuning,
 )
+from kernelzoo.custom_steps.multinomial_probit import conditionals, marginal
 from kernelzoo.custom_steps.multinomial_probit.albert_chib import Moves, Tuning, sweep
 from kernelzoo.custom_steps.multinomial_probit.kernel_coordinates import KernelCoordinates
 from kernelzoo.custom_steps.multinomial_probit.marginal import (
@@ -97,8 +99,12 @@ def joint_test(transition, replicates=1_000):
     # The size of the regressors follows the rate, whatever the rate is.
     size = np.log([np.abs(state.W).mean() for state in ends]) - after / 2
     began = np.log([np.abs(state.W).mean() for state in starts]) - before / 2
+    # And so do the variances.
+    variances = np.array([np.log(state.zeta).mean() for state in ends]) - after
+    drawn = np.array([np.log(state.zeta).mean() for state in starts]) - before
     differences = functionals(ends, last) - functionals(starts, first)
-    differences = np.column_stack([differences, size - began, size * after - began * before])
+    further = [size - began, size * after - began * before, variances**2 - drawn**2]
+    differences = np.column_stack([differences, *further])
     differences = differences[:, differences.any(axis=0)]
     error = differences.std(axis=0, ddof=1) / np.sqrt(replicates)
     assert_z(differences.mean(axis=0) / error)
@@ -130,8 +136,12 @@ def test_the_rate_given_variances_keeps_its_prior():
         assert_ks(alternate(kz.LearnedScale(SCALE.median, 1e6)), law.cdf)
 
 
-def test_a_gradient_move_that_forgets_the_prior_is_detected(monkeypatch):
-    monkeypatch.setattr(kz.LearnedScale, "log_density", lambda self, log_rate: (0.0, 0.0))
+def test_a_move_under_another_prior_is_detected(monkeypatch):
+    def wider(*args):
+        *others, prior, rng = args
+        return move_rate(*others, replace(prior, sigma=2 * prior.sigma), rng)
+
+    monkeypatch.setattr(conditionals, "move_rate", wider)
     with pytest.raises(AssertionError):
         joint_test(by_marginal_scheme())
 
@@ -148,21 +158,38 @@ def test_gradient(composition):
         np.testing.assert_allclose(gradient, np.array(rises) / 2e-5, rtol=1e-5, atol=1e-5)
 
 
-def six_objects(**options):
+def test_coordinates_follow_the_scale(monkeypatch):
+    """The curvature along the first axes grows with the scale of the regressors."""
+    shortest = []
+
+    def move(log_density, position, *rest):
+        shortest.append(log_density.func.__self__.lengths.min(initial=1.0))
+        return Move(position, 1.0, 1)
+
+    monkeypatch.setattr(marginal, "hamiltonian_move", move)
+    rng = np.random.default_rng(2)
+    state, _ = drawn_with_rate(rng)
+    for upsilon in (1.0, 1e2, 1e4):
+        values = {**state._asdict(), "upsilon": np.asarray(upsilon)}
+        marginal_sweep(values, target(), rng, step=0.4, length=1.5)
+    reach = target().principal[0].max() * np.array([1.0, 1e2, 1e4]) / PRIOR.tau
+    np.testing.assert_allclose(shortest, 1 / np.sqrt(1 + marginal.STIFFNESS * reach), rtol=0.05)
+
+
+def six_objects(labels=(0, 0, 1, 0, 1, 1), **options):
     """Two classes and one kernel with two functions, whose posterior quadrature can find."""
     x = np.array([-2.0, -1.0, -0.2, 0.3, 1.1, 1.8])
     functions = np.stack([x, np.ones(6)], axis=1)
-    labels = [0, 0, 1, 0, 1, 1]
     kernel = kz.kernels.as_stack({"x": functions})
-    return kz.MultinomialProbit(kernel, labels, tau=2.0, **options), functions, np.array(labels)
+    model = kz.MultinomialProbit(kernel, [*labels], tau=2.0, **options)
+    return model, functions, np.array(labels)
 
 
-def by_quadrature(functions, labels, prior):
+def by_quadrature(functions, labels, prior, low=-5.0, high=9.0):
     """Posterior mean and sd of log upsilon: regressors from their prior, averaged at each rate."""
     rng = np.random.default_rng(0)
     standard = rng.standard_t(4.0, size=(100_000, 2, 2)) / np.sqrt(2.0)
-    grid = np.linspace(-5, 9, 57)
-    likelihood = []
+    likelihood, grid = [], np.linspace(low, high, 57)
     for log_rate in grid:
         W = standard * np.exp(log_rate / 2)
         p = class_probabilities(np.einsum("nm,dcm->dnc", functions, W))
@@ -183,6 +210,20 @@ def test_six_objects_have_the_posterior_of_quadrature(scheme):
     log_rate = np.log(result["posterior"]["upsilon"].to_numpy())
     assert_mean(log_rate.ravel(), mean, ess=float(az.ess(log_rate)))
     assert np.std(log_rate) == pytest.approx(sd, rel=0.2)
+
+
+@pytest.mark.parametrize("scheme", ["marginal", "paper"])
+def test_classes_that_do_not_overlap_let_the_scale_grow(scheme):
+    """Their likelihood is flat at large scales, which the prior alone bounds."""
+    model, functions, labels = six_objects([0, 0, 0, 1, 1, 1], upsilon=kz.LearnedScale())
+    mean, sd = by_quadrature(functions, labels, kz.LearnedScale(), -12.0, 17.0)
+    options = {"draws": 500, "tune": 200, "chains": 2, "cores": 1, "progressbar": False}
+    gibbs = kz.Gibbs(scheme=scheme)
+    log_rate = np.log(kz.fit(model, gibbs, random_seed=1, **options)["posterior"]["upsilon"])
+    ess = float(az.ess(log_rate.to_numpy()))
+    assert ess > 300
+    assert_mean(log_rate.to_numpy().ravel(), mean, ess=ess)
+    assert float(log_rate.std()) == pytest.approx(sd, rel=0.15)
 
 
 def test_the_declaration_has_it_as_a_variable():

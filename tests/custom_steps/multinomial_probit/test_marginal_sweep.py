@@ -29,9 +29,6 @@ from probit_fixture import (
     prior_draw,
 )
 
-# The upsilon of these targets is a number, without a coordinate.
-NO_RATE = np.empty(0)
-
 
 def target(*, learn_weights=True, size=1.0):
     """The fixture's target; kernels of a larger size have short axes."""
@@ -155,7 +152,7 @@ def test_gradient(learn_weights, size):
 
 def log_jacobian(now, W):
     """Log |dW/dx|, up to a constant."""
-    return 0.5 * np.log1p((W / (now.bend * now.spread(NO_RATE))) ** 2).sum()
+    return 0.5 * np.log1p((W / (now.bend * now.spread)) ** 2).sum()
 
 
 def declared_log_density(model):
@@ -226,10 +223,10 @@ def test_density_with_fixed_weights_is_that_of_the_declaration():
 def test_coordinates_go_there_and_back(size):
     now = target(size=size)
     position = 3 * np.random.default_rng(1).normal(size=len(now.scale))
-    x, z, _ = now.split(position)
+    x, z = now.split(position)
     rng = np.random.default_rng(2)
     values = now.kernels.values(z, rng) | {"W": now.regressors(position)}
-    back, u, _ = now.split(now.position(values, rng))
+    back, u = now.split(now.position(values, rng))
     np.testing.assert_allclose(back, x, atol=1e-12)
     # sum g is drawn anew: the weights alone come back.
     again = now.kernels.values(u, rng)

@@ -84,10 +84,11 @@ def test_nuts_agrees(problem):
 def test_wrong_hyperparameter_is_detected(monkeypatch):
     """Planted bug: the variances' rate is taken for twice what it is."""
 
-    class Wrong(probit_marginal_sweep.Target):
-        def rate(self, log_rate):
-            return 2 * super().rate(log_rate)
+    draw = probit_marginal_sweep.draw_variances
 
-    monkeypatch.setattr(probit_reference, "Target", Wrong)
+    def wrong(W, tau, upsilon, rng):
+        return draw(W, tau, 2 * upsilon, rng)
+
+    monkeypatch.setattr(probit_marginal_sweep, "draw_variances", wrong)
     with pytest.raises(AssertionError, match="z-score"):
         chains_test("two classes", marginal_chain, 400, 200)
