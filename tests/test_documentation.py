@@ -203,16 +203,22 @@ def test_a_block_that_does_not_run_is_found():
 WIDTH = 72
 
 
-def wide_lines(text):
-    """Lines of code on a page that its column cuts off."""
+def wide_lines(text, folder=DOCS):
+    """Lines of code on a page of a folder that its column cuts off."""
     for _, kind, code in FENCE.findall(text):
-        if kind.strip() == "{code-cell}" or not kind.startswith("{"):
-            yield from (line for line in code.splitlines() if len(line) > WIDTH)
+        if kind.startswith("{literalinclude}"):
+            cut = dict(re.findall(r'^:([\w-]+): "(.*)"$', code, flags=re.MULTILINE))
+            code = (folder / kind.split()[1]).read_text(encoding="utf-8")
+            code = code[code.index(cut.get("start-at", "")) :]
+            code = code[: code.find(cut.get("end-before", "no such line"))]
+        elif kind.startswith("{") and kind.strip() != "{code-cell}":
+            continue
+        yield from (line for line in code.splitlines() if len(line) > WIDTH)
 
 
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md"], ids=lambda page: page.stem)
 def test_code_fits_into_the_column(page):
-    assert not [*wide_lines(page.read_text(encoding="utf-8"))]
+    assert not [*wide_lines(page.read_text(encoding="utf-8"), page.parent)]
 
 
 def test_code_that_the_column_cuts_off_is_found():
@@ -221,6 +227,12 @@ def test_code_that_the_column_cuts_off_is_found():
         assert not [*wide_lines(block(kind, "x" * 72))]
         assert [*wide_lines(block(kind, "x" * 73))]
     assert not [*wide_lines(block("{glossary}", "x" * 73))]
+
+
+def test_code_of_a_file_that_the_column_cuts_off_is_found(tmp_path):
+    (tmp_path / "file.py").write_text(f"{'x' * 73}\nshown\n{'y' * 73}\nhidden\n{'z' * 73}")
+    block = '```{literalinclude} file.py\n:start-at: "shown"\n:end-before: "hidden"\n```\n'
+    assert [*wide_lines(block, tmp_path)] == ["y" * 73]
 
 
 def calls_of_nothing(text):
