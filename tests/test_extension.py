@@ -155,8 +155,8 @@ def test_an_algorithm_that_keeps_nothing_can_be_timed(paper):
 
 def test_a_sweep_keeps_the_posterior(paper):
     result = kz.fit(paper, "exact", draws=8000, **OPTIONS)
-    names = ("mu", "tau")
-    draws = {name: result["posterior"][name][0].values for name in names}
+    names, posterior = ("mu", "tau"), result["posterior"]
+    draws = {name: posterior[name][0].values for name in names}
     now = [{name: draws[name][i] for name in names} for i in range(4000)]
     step = PAPERS[type(paper)].gibbs.function(paper, None)[0]
     rng = np.random.default_rng(4)
@@ -167,7 +167,7 @@ def test_a_sweep_keeps_the_posterior(paper):
 
 
 def differences(step_type, model, sweeps=5, size=1000):
-    """By how many standard errors sweeps move means: 0 for a right step.
+    """Standard errors by which sweeps move means: 0 for a right step.
 
     They are means over the joint distribution: variables and data are
     drawn from the declaration. The statistics contain the data, through
