@@ -157,13 +157,14 @@ def test_a_sweep_keeps_the_posterior(paper):
     result = kz.fit(paper, "exact", draws=8000, **OPTIONS)
     names, posterior = ("mu", "tau"), result["posterior"]
     draws = {name: posterior[name][0].values for name in names}
-    now = [{name: draws[name][i] for name in names} for i in range(4000)]
     step = PAPERS[type(paper)].gibbs.function(paper, None)[0]
-    rng = np.random.default_rng(4)
-    swept = [step.sweep(each, rng)[0] for each in now]
+    rng, swept = np.random.default_rng(4), []
+    for i in range(4000):
+        now = {name: draws[name][i] for name in names}
+        swept.append(step.sweep(now, rng)[0])
     for name in names:
-        moved, later = [each[name] for each in swept], draws[name][4000:]
-        assert stats.ks_2samp(moved, later).pvalue > 1e-3
+        moved = [each[name] for each in swept]
+        assert stats.ks_2samp(moved, draws[name][4000:]).pvalue > 1e-3
 
 
 def differences(step_type, model, sweeps=5, size=1000):
