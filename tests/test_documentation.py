@@ -199,6 +199,42 @@ def test_a_block_that_does_not_run_is_found():
     assert not [*not_run(f"{head}This is not run, for want of a GPU.\n```text\nkz.fit\n```\n")]
 
 
+#: As many characters of code fit into the column of the site; notebooks/ruff.toml has the same.
+WIDTH = 72
+
+
+def wide_lines(text, folder=DOCS):
+    """Lines of code on a page of a folder that its column cuts off."""
+    for _, kind, code in FENCE.findall(text):
+        if kind.startswith("{literalinclude}"):
+            cut = dict(re.findall(r'^:([\w-]+): "(.*)"$', code, flags=re.MULTILINE))
+            code = (folder / kind.split()[1]).read_text(encoding="utf-8")
+            code = code[code.index(cut.get("start-at", "")) :]
+            code = code[: code.find(cut.get("end-before", "no such line"))]
+        elif kind.startswith("{") and kind.strip() != "{code-cell}":
+            continue
+        yield from (line for line in code.splitlines() if len(line) > WIDTH)
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md"], ids=lambda page: page.stem)
+def test_code_fits_into_the_column(page):
+    assert not [*wide_lines(page.read_text(encoding="utf-8"), page.parent)]
+
+
+def test_code_that_the_column_cuts_off_is_found():
+    for kind in ("python", "{code-cell}", ""):
+        block = "```{}\n{}\n```\n".format
+        assert not [*wide_lines(block(kind, "x" * 72))]
+        assert [*wide_lines(block(kind, "x" * 73))]
+    assert not [*wide_lines(block("{glossary}", "x" * 73))]
+
+
+def test_code_of_a_file_that_the_column_cuts_off_is_found(tmp_path):
+    (tmp_path / "file.py").write_text(f"{'x' * 73}\nshown\n{'y' * 73}\nhidden\n{'z' * 73}")
+    block = '```{literalinclude} file.py\n:start-at: "shown"\n:end-before: "hidden"\n```\n'
+    assert [*wide_lines(block, tmp_path)] == ["y" * 73]
+
+
 def calls_of_nothing(text):
     """Code within lines that names or calls what kernelzoo does not have."""
     for code in re.findall(r"`([^`\n]*\bkz\.[^`\n]*)`", text.replace("\\|", "|")):
@@ -320,10 +356,27 @@ def test_symbols_of_tables_are_typeset(plain, typeset):
     ],
 )
 def test_costs_are_typeset(plain, tex):
-    assert (
-        markup.COST.sub(markup.cost_to_tex, f"It costs {plain} (once).")
-        == f"It costs {tex} (once)."
-    )
+    told = markup.FORMULA.sub(markup.to_tex, f"It costs {plain} (once).")
+    assert told == f"It costs {tex} (once)."
+
+
+@pytest.mark.parametrize(
+    ("plain", "typeset"),
+    [
+        (
+            "K_beta = sum_s beta_s K_s.",
+            r"$K_{\beta}$ = $\sum_{s}$ $\beta_{s}$ $K_{s}$.",
+        ),
+        ("A density of M^-1.", "A density of $M^{-1}$."),
+        (
+            "sigma^2 of I-step A, K_test, object_, n",
+            r"$\sigma^{2}$ of I-step A, K_test, object_, n",
+        ),
+    ],
+)
+def test_symbols_of_sentences_are_typeset(plain, typeset):
+    found = markup.FORMULA.sub(lambda f: f"${markup.to_tex(f)}$", plain)
+    assert found == typeset
 
 
 def test_code_of_equations_leads_to_its_page_or_its_engine():
@@ -332,12 +385,22 @@ def test_code_of_equations_leads_to_its_page_or_its_engine():
         "models.distributions.wishart:Wishart.logp",
         "inference.multinomial_probit.vb_kernels:Normal",
         "numerics.wishart:Spectrum",
+        "models.wishart_kernel_mixture:_matched_wishart",
+        "inference.kernel_completion.wishart:completion_by_em",
+        "inference.kernel_completion.wishart:draw_blocks",
     ]
     codes = [nodes.literal("", text) for text in names]
     container = nodes.paragraph("", "", *codes)
     api.link_code(None, container)
     targets = [child.get("reftarget") for child in container.children]
-    assert targets == ["kernelzoo.distributions.Wishart", "kernelzoo.VB", None]
+    assert targets == [
+        "kernelzoo.distributions.Wishart",
+        "kernelzoo.VB",
+        None,
+        "kernelzoo.WishartKernelMixture",
+        "kernelzoo.EM",
+        "kernelzoo.Exact",
+    ]
 
 
 @pytest.mark.parametrize("card", VARIANTS, ids=lambda card: card.slug)

@@ -71,12 +71,10 @@ def test_engines_of_a_new_paper_are_listed(paper):
 def test_a_new_paper_is_used_as_any_other(paper):
     from toy_paper import NormalSample, NormalVB
 
-    # Shown on the page.
     model = NormalSample(X)
     results = {"Exact": kz.fit(model, "exact"), "VB": kz.fit(model, NormalVB())}
     comparison = kz.compare_engines(results)
     predictions = kz.predict(model, results["Exact"])
-    # End of what is shown.
     assert set(comparison.engines.index) == {"Exact", "VB"}
     np.testing.assert_allclose(predictions["mean"], X.mean(), atol=1)
 
@@ -156,21 +154,26 @@ def test_an_algorithm_that_keeps_nothing_can_be_timed(paper):
 
 
 def test_a_sweep_keeps_the_posterior(paper):
-    drawn = kz.fit(paper, "exact", draws=8000, **OPTIONS)["posterior"].to_dataset().squeeze("chain")
+    result = kz.fit(paper, "exact", draws=8000, **OPTIONS)
+    names, posterior = ("mu", "tau"), result["posterior"]
+    draws = {name: posterior[name][0].values for name in names}
     step = PAPERS[type(paper)].gibbs.function(paper, None)[0]
-    rng = np.random.default_rng(4)
-    values = [{name: drawn[name].values[i] for name in ("mu", "tau")} for i in range(4000)]
-    swept = [step.sweep(each, rng)[0] for each in values]
-    for name in ("mu", "tau"):
+    rng, swept = np.random.default_rng(4), []
+    for i in range(4000):
+        now = {name: draws[name][i] for name in names}
+        swept.append(step.sweep(now, rng)[0])
+    for name in names:
         moved = [each[name] for each in swept]
-        assert stats.ks_2samp(moved, drawn[name].values[4000:]).pvalue > 1e-3
+        assert stats.ks_2samp(moved, draws[name][4000:]).pvalue > 1e-3
 
 
 def differences(step_type, model, sweeps=5, size=1000):
-    """Standard errors by which sweeps move means over the joint distribution: 0 for a right step.
+    """Standard errors by which sweeps move means: 0 for a right step.
 
-    Variables and data are drawn from the declaration. The statistics contain the data, through the
-    log likelihood: a step that ignores them keeps the prior of the variables.
+    They are means over the joint distribution: variables and data are
+    drawn from the declaration. The statistics contain the data, through
+    the log likelihood: a step that ignores them keeps the prior of the
+    variables.
     """
     drawn = pm.sample_prior_predictive(size, model=model, random_seed=1)
     w = drawn["prior"]["w"].values[0]
@@ -178,8 +181,8 @@ def differences(step_type, model, sweeps=5, size=1000):
     K, rng = model["K"].get_value()[0], np.random.default_rng(2)
 
     def statistics(w, y):
-        log_likelihood = stats.t(model.nu, K @ w, model.sigma).logpdf(y).mean()
-        return np.concatenate([w, w**2, [log_likelihood]])
+        law = stats.t(model.nu, K @ w, model.sigma)
+        return np.concatenate([w, w**2, [law.logpdf(y).mean()]])
 
     moves = []
     for now, data in zip(w, y, strict=True):
@@ -188,8 +191,8 @@ def differences(step_type, model, sweeps=5, size=1000):
         for _ in range(sweeps):
             now = step.sweep({"w": now}, rng)[0]["w"]
         moves.append(statistics(now, data) - statistics(before, data))
-    moves = np.array(moves)
-    return moves.mean(axis=0) / moves.std(axis=0, ddof=1) * np.sqrt(size)
+    error = np.std(moves, axis=0, ddof=1) / np.sqrt(size)
+    return np.mean(moves, axis=0) / error
 
 
 def test_sweeps_keep_the_joint_distribution(registries):

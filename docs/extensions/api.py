@@ -101,12 +101,12 @@ def signature_of_engine(app: Any, what: str, name: str, value: Any, *given: Any)
 
 def link_code(app: Any, doctree: Any) -> None:
     """Link code, ``module:name``, to its page or to that of the engine that it is part of."""
-    own = {(getattr(n.value, "__module__", ""), n.name): n.qualified for n in public_names()}
+    own = {f"{getattr(n.value, '__module__', '')}:{n.name}": n.qualified for n in public_names()}
     for code in [*doctree.findall(nodes.literal)]:
-        if not (found := re.fullmatch(r"([\w.]+):(\w+)[\w.]*", code.astext())):
+        if not (found := re.fullmatch(r"(([\w.]+):\w+)[\w.]*", code.astext())):
             continue
-        parts = filter(None, map(GROUPS["parts"].get, re.split(r"[._]", found[1])))
-        if target := own.get((f"kernelzoo.{found[1]}", found[2])) or next(parts, ""):
+        keys = (f"kernelzoo.{found[1]}", found[0], found[2], *re.split(r"[._:]", found[0]))
+        if target := next(filter(None, map((GROUPS["parts"] | own).get, keys)), ""):
             kind = {"refdomain": "py", "reftype": "obj", "refwarn": True}
             code.replace_self(pending_xref("", code.deepcopy(), reftarget=target, **kind))
 

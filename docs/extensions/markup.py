@@ -40,22 +40,20 @@ SYMBOL = re.compile(
     rf"(\d+(?:\.\d)?|_[a-z]+(?:,[a-z]+)?)?(\^-?\w+(?:\.\d)?)?([{PRIME}](?!\w)|\*)?)"
     rf"(?![\w{PRIME}]|-[a-z]|\.\d)"
 )
-# Costs of notes and of pages, one level of brackets deep.
-COST = re.compile(r"\bO\((?:[^()]|\([^()]*\))+\)")
+# Formulas in sentences: costs, one level of brackets deep, and symbols with an index or a power.
+COST = r"\bO\((?:[^()]|\([^()]*\))+\)"
+FORMULA = re.compile(rf"{COST}|(?=[A-Za-z]+\d*(?:_(?:[a-z]|{NAMES})\b|\^)){SYMBOL.pattern}")
 
 
-def to_tex(symbol: re.Match[str]) -> str:
-    """LaTeX of a symbol of a table."""
-    product, base, below, above, mark = symbol.groups(default="")
+def to_tex(found: re.Match[str]) -> str:
+    """LaTeX of a symbol, or of a cost, which text has as O(n1^3 + draws S N)."""
+    if not found.lastindex:
+        return SYMBOL.sub(to_tex, re.sub(r"[a-z]{2,}", r"\\mathrm{\g<0>}", found[0]))
+    product, base, below, above, mark = found.groups(default="")
     tex = product.replace("\u2019", "'") or (base if len(base) == 1 else f"\\{base}")
-    tex += f"_{{{below.lstrip('_')}}}" if below else ""
+    tex += f"_{{{SYMBOL.sub(to_tex, below.lstrip('_'))}}}" if below else ""
     tex += f"^{{{SYMBOL.sub(to_tex, above[1:])}}}" if above else ""
     return tex + {"": "", "*": "^*"}.get(mark, "'")
-
-
-def cost_to_tex(cost: re.Match[str]) -> str:
-    """LaTeX of a cost, which text has as O(n1^3 + draws S N)."""
-    return SYMBOL.sub(to_tex, re.sub(r"[a-z]{2,}", r"\\mathrm{\g<0>}", cost[0]))
 
 
 def escaped(text: str) -> str:
@@ -93,12 +91,12 @@ def setup(app: "Sphinx") -> dict[str, bool]:
             if table.next_node(nodes.entry).astext() in ("paper", "combination", "equation"):
                 notation.update(map(id, table.next_node(nodes.tbody).findall(nodes.Text)))
         for text in [*doctree.findall(nodes.Text)]:
-            pattern, tex = (SYMBOL, to_tex) if id(text) in notation else (COST, cost_to_tex)
+            pattern = SYMBOL if id(text) in notation else FORMULA
             if isinstance(text.parent, nodes.paragraph) and pattern.search(text):
                 parts, end = [], 0
                 for found in pattern.finditer(text):
                     plain, end = nodes.Text(text[end : found.start()]), found.end()
-                    parts += [plain, nodes.math("", tex(found))]
+                    parts += [plain, nodes.math("", to_tex(found))]
                 text.parent.replace(text, [*parts, nodes.Text(text[end:])])
 
     def escape(

@@ -1,4 +1,7 @@
-"""Names that the examples of docstrings use without defining them, on a small problem."""
+"""Names that examples of docstrings use without defining them.
+
+They belong to a small problem.
+"""
 
 # Names of the examples.
 import arviz as az  # noqa: F401
@@ -24,25 +27,32 @@ labels = np.concatenate([y_train, y_test])
 y = (labels == labels[0]).astype(int)  # two classes, or targets
 X_new = X_many = X_test.to_numpy()
 # Blocks of the same objects, with ids.
-rna, protein = (pd.DataFrame(part).rename("p{}".format) for part in (X[:, :6], X[:, 6:]))
+rna = pd.DataFrame(X[:, :6]).rename("p{}".format)
+protein = pd.DataFrame(X[:, 6:]).rename("p{}".format)
 
 # A classifier by two engines.
-kernels = (kz.gaussian(1 / 13) | kz.linear() | kz.polynomial(2)).normalize("trace")
+kernels = kz.gaussian(1 / 13) | kz.linear() | kz.polynomial(2)
+kernels = kernels.normalize("trace")
 model = kz.MultinomialProbit(kernels(X_train), y_train)
 vb = kz.fit(model, "vb", draws=50, random_seed=1)
-gibbs = result = kz.fit(model, "gibbs", draws=20, tune=20, chains=2, cores=1, random_seed=1)
+gibbs = result = kz.fit(
+    model, "gibbs", draws=20, tune=20, chains=2, cores=1, random_seed=1
+)
 others = kz.predict(model, gibbs, kernels(X_test, X_train))
 
 # One classifier a kernel, for combinations of classifiers.
 single = [kz.gaussian(1 / 13), kz.linear()]
-models = [kz.MultinomialProbit(kernel(X_train), y_train) for kernel in single]
-results = [kz.fit(each, "vb", draws=50, random_seed=1) for each in models]
+models = [kz.MultinomialProbit(k(X_train), y_train) for k in single]
+results = [kz.fit(m, "vb", draws=50, random_seed=1) for m in models]
 kernels_new = [kernel(X_test, X_train) for kernel in single]
 labels_new = y_test
 
 # A regression.
-response = (X_train["proline"] - X_train["proline"].mean()) / X_train["proline"].std()
-regression = kz.CompositeKernelRegression(kernels(X_train), response, combination="fixed")
+proline = X_train["proline"]
+response = (proline - proline.mean()) / proline.std()
+regression = kz.CompositeKernelRegression(
+    kernels(X_train), response, combination="fixed"
+)
 small_model = kz.CompositeKernelRegression.example()
 
 # A kernel to complete, and two kernels with missing objects.
@@ -51,7 +61,10 @@ ideal = (y_train[:, None] == y_train).astype(float)
 K11 = (theta.values[0, : len(ideal), : len(ideal)] + ideal) / 2
 completion = kz.WishartCompletion(theta, K11)
 exact = kz.fit(completion, "exact", draws=50, random_seed=1)
-truth = {"a": kz.gaussian(0.1)(X[:12]).values[0], "b": kz.gaussian(0.3)(X[:12]).values[0]}
+truth = {
+    "a": kz.gaussian(0.1)(X[:12]).values[0],
+    "b": kz.gaussian(0.3)(X[:12]).values[0],
+}
 A, B = truth["a"].copy(), truth["b"].copy()
 A[10:] = A[:, 10:] = np.nan
 B[:3] = B[:, :3] = np.nan
@@ -63,5 +76,6 @@ __all__ = ["names"]
 
 
 def names() -> dict[str, object]:
-    """Copy the names, so that an example does not change those of another."""
-    return {name: value for name, value in globals().items() if not name.startswith("_")}
+    """Copy the names: an example does not change those of another."""
+    names = globals().items()
+    return {name: v for name, v in names if not name.startswith("_")}

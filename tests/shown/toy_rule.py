@@ -7,13 +7,20 @@ import pymc as pm
 import pytensor.tensor as pt
 from scipy import stats
 
-from kernelzoo.custom_steps.multinomial_probit.albert_chib import MOVES, Info, RuleMoves
+from kernelzoo.custom_steps.multinomial_probit.albert_chib import (
+    MOVES,
+    Info,
+    RuleMoves,
+)
 from kernelzoo.models.combinations import Combination, WeightedSum
 
 
 @dataclass(frozen=True)
 class RootOfSquares(Combination):
-    """K = sqrt(sum_s beta_s K_s^2), entry by entry, with beta_s ~ Exponential(rate)."""
+    """K = sqrt(sum_s beta_s K_s^2), entry by entry.
+
+    The prior is beta_s ~ Exponential(rate).
+    """
 
     rate: float = 1.0
 
@@ -37,14 +44,20 @@ class RootMoves(RuleMoves):
         new, rng = task.new, task.rng
 
         def log_density(beta):
-            f = task.composition.composite(new | {"beta": beta}) @ new["W"].T
-            return -0.5 * np.sum((task.y - f) ** 2) + np.sum(np.log(beta) - self.rule.rate * beta)
+            K = task.composition.composite(new | {"beta": beta})
+            log_likelihood = -0.5 * np.sum(
+                (task.y - K @ new["W"].T) ** 2
+            )
+            log_prior = np.sum(np.log(beta) - self.rule.rate * beta)
+            return log_likelihood + log_prior
 
         accepted = []
         for _ in range(task.moves.given_regressors):
-            beta = new["beta"] * np.exp(0.7 * rng.normal(size=len(new["beta"])))
-            accepted.append(-rng.exponential() < log_density(beta) - log_density(new["beta"]))
-            new["beta"] = beta if accepted[-1] else new["beta"]
+            old = new["beta"]
+            beta = old * np.exp(0.7 * rng.normal(size=len(old)))
+            log_ratio = log_density(beta) - log_density(old)
+            accepted.append(-rng.exponential() < log_ratio)
+            new["beta"] = beta if accepted[-1] else old
         return Info(weights=float(np.mean(accepted)))
 
 
@@ -53,7 +66,10 @@ MOVES[RootOfSquares] = RootMoves
 
 @dataclass(frozen=True)
 class NormalWeights(WeightedSum):
-    """K = sum_s beta_s K_s with beta_s ~ N(1, sd^2), conjugate given the utilities and W."""
+    """K = sum_s beta_s K_s with beta_s ~ N(1, sd^2).
+
+    The prior is conjugate given the utilities and W.
+    """
 
     sd: float = 0.5
 
@@ -61,9 +77,14 @@ class NormalWeights(WeightedSum):
         return pm.Normal("beta", 1.0, self.sd, dims="kernel")
 
     def posterior(self, linear, curvature):
-        """Distribution of beta for the log likelihood linear'beta - beta'curvature beta / 2."""
-        covariance = np.linalg.inv(curvature + np.eye(len(linear)) / self.sd**2)
-        return Normal(covariance @ (linear + 1 / self.sd**2), covariance, self.sd)
+        """Distribution of beta for a quadratic log likelihood.
+
+        It is linear'beta - beta'curvature beta / 2.
+        """
+        precision = curvature + np.eye(len(linear)) / self.sd**2
+        covariance = np.linalg.inv(precision)
+        mean = covariance @ (linear + 1 / self.sd**2)
+        return Normal(mean, covariance, self.sd)
 
     def variational_factor(self, linear, curvature):
         """What `VB` asks of a rule."""
@@ -79,6 +100,10 @@ class Normal:
     prior_sd: float
 
     @property
+    def law(self):
+        return stats.multivariate_normal(self.mean, self.covariance)
+
+    @property
     def sd(self):
         return np.sqrt(np.diagonal(self.covariance))
 
@@ -91,14 +116,15 @@ class Normal:
         """E[log prior of beta] plus the entropy."""
         log_prior = stats.norm.logpdf(self.mean, 1.0, self.prior_sd)
         log_prior -= 0.5 * (self.sd / self.prior_sd) ** 2
-        entropy = stats.multivariate_normal(self.mean, self.covariance).entropy()
-        return log_prior.sum() + entropy
+        return log_prior.sum() + self.law.entropy()
 
     def sample(self, draws, rng):
-        return rng.multivariate_normal(self.mean, self.covariance, size=draws)
+        return rng.multivariate_normal(
+            self.mean, self.covariance, size=draws
+        )
 
     def log_density(self, beta):
-        return stats.multivariate_normal(self.mean, self.covariance).logpdf(beta)
+        return self.law.logpdf(beta)
 
 
 class NormalMoves(RuleMoves):
@@ -107,7 +133,9 @@ class NormalMoves(RuleMoves):
     def given_regressors(self, task):
         functions = task.composition.kernels(task.new) @ task.new["W"].T
         functions = functions.reshape(len(functions), -1)
-        posterior = self.rule.posterior(functions @ task.y.ravel(), functions @ functions.T)
+        posterior = self.rule.posterior(
+            functions @ task.y.ravel(), functions @ functions.T
+        )
         task.new["beta"] = posterior.sample(None, task.rng)
         return Info()
 
