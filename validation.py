@@ -361,7 +361,8 @@ def check_square_symmetric(
     if gap.max(initial=0.0) > tolerance * np.abs(matrix).max(initial=0.0):
         row, column = (int(i) for i in np.unravel_index(gap.argmax(), gap.shape))
         above, below = matrix[row, column], matrix[column, row]
-        got = f"{above:.6g} at ({row}, {column}) but {below:.6g} at ({column}, {row})"
+        got = f"{above:.9g} at ({row}, {column}) but {below:.9g} at ({column}, {row})"
+        got += "; the mean with the transpose, (K + K.T) / 2, is symmetric"
         raise argument_error(argument, owner, "symmetric", got)
 
 

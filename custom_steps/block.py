@@ -2,7 +2,8 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, ClassVar, TypedDict
+from typing import Any, ClassVar, TypedDict, override
+from weakref import ref
 
 import numpy as np
 import pymc as pm
@@ -162,6 +163,15 @@ def _variables(given: Sequence[TensorVariable | str], model: pm.Model) -> list[T
     return [model[each] if isinstance(each, str) else each for each in given]
 
 
+def _data_of(model: pm.Model) -> dict[str, Any]:
+    """Arrays of a model's data by name, which pm.set_data replaces."""
+    return {str(data.name): data.get_value(borrow=True) for data in model.data_vars}
+
+
+def _no_model() -> None:
+    """Stand for a reference to a model in a step that was sent to another process."""
+
+
 class Shared(TypedDict, total=False):
     """Keyword arguments that every step takes; `GibbsBlock` documents them."""
 
@@ -194,7 +204,7 @@ class GibbsBlock(BlockedStep):
         When the model is of none of the types in `declarations`.
     ValueError
         When `vars` are not those that the step redraws, and when the model was amended so that
-        their conditional changes.
+        their conditional changes; also at the start of a chain, when data were set in between.
 
     Attributes
     ----------
@@ -244,6 +254,7 @@ class GibbsBlock(BlockedStep):
         if isinstance(model, Declaration):
             check_conditional(model, owned, owner)
         self.rng = get_random_generator(rng)
+        self._made_of = ref(model), owned, _data_of(model)
         self._output_map = ValueMap(model, owned, self.packed)
         read = _variables([*needs, *reads], model)
         self._input_map = ValueMap(model, [*owned, *read], self.packed)
@@ -323,8 +334,29 @@ class GibbsBlock(BlockedStep):
         # A copy keeps the order of the keys, on which the sampler relies.
         return {**point, **moved}, [stats]
 
+    def _check_model(self) -> None:
+        """Raise ValueError if the step would sample the model as it was when the step was made."""
+        made_of, owned, data = self._made_of
+        # In a process of its own a step has no model: it was checked on its way there.
+        if (model := made_of()) is None:
+            return
+        owner = type(self).__name__
+        if isinstance(model, Declaration):
+            check_conditional(model, owned, owner)
+        if changed := [name for name, now in _data_of(model).items() if now is not data.get(name)]:
+            raise ValueError(
+                f"{owner} was made before pm.set_data set {', '.join(changed)}, and would sample "
+                "given the old data: make a new step."
+            )
+
+    @override
+    def __getstate__(self) -> dict[str, Any]:
+        self._check_model()
+        return self.__dict__ | {"_made_of": (_no_model, (), {})}
+
     def setup_chain(self, rng: RandomGenerator, tune: int, draws: int) -> None:
         """Start a chain with its own generator and without tuning of a previous chain."""
+        self._check_model()
         super().setup_chain(rng, tune, draws)
         self.tune = tune > 0
         self.tuning = self.initial_tuning()

@@ -16,6 +16,7 @@ from ..models.kernels.source import DIMS
 from ..models.kernels.stack import as_stack
 from ..validation import argument_error
 from .engine.progress import track
+from .engine.provenance import has_new_kernels
 from .engine.result import RunningMoments
 
 # Largest block of functions held at once, in numbers (64 MB).
@@ -28,7 +29,9 @@ def stack_of_new_objects(model: pm.Model, kernels_new: Any) -> DataArray:
         rule = "kernels between new and training objects"
         raise argument_error("kernels_new", "predict", rule, "None")
     labels = {dim: tuple(model.coords[dim]) for dim in DIMS}
-    trained = _labelled_alike(*labels.values(), *getattr(model, "origin", {}).items())
+    # What was known of the declared kernels does not hold for those that were set since.
+    origin = {} if has_new_kernels(model) else getattr(model, "origin", {})
+    trained = _labelled_alike(*labels.values(), *origin.items())
     return as_stack(kernels_new, like=trained, owner="predict", argument="kernels_new")
 
 

@@ -31,6 +31,8 @@ from .scores import held_out
 
 OWNER = "compare_engines"
 WASSERSTEIN_DRAWS = 1000
+# Relative standard deviation below which an element is known, and has rounding errors alone.
+KNOWN = 1e-12
 # Probability that any element of a quantity exceeds the bound on z when engines agree.
 ERROR_RATE = 0.01
 # Marks an engine with a Pareto k-hat that is too large.
@@ -284,7 +286,7 @@ def _elements(moments: Table, reference: Table, engine: str) -> pd.DataFrame:
         if not same_elements(entry["mean"], other["mean"]):
             got = f"other elements in {engine!r} than in the reference"
             raise _refused(f"with the same elements of {name}", got)
-        unit = other["sd"].where(other["sd"] > 0)
+        unit = other["sd"].where(_moving(other))
         difference = (entry["mean"] - other["mean"]) / unit
         error = (entry["sd"] ** 2 / entry["ess"] + other["sd"] ** 2 / other["ess"]) ** 0.5 / unit
         itself = moments is reference
@@ -319,10 +321,15 @@ def same_elements(one: xr.DataArray, other: xr.DataArray) -> bool:
     return set(one.dims) == set(other.dims)
 
 
+def _moving(moments: Mapping[str, xr.DataArray]) -> xr.DataArray:
+    """Elements with a spread beyond the rounding of running moments, as known entries have none."""
+    return moments["sd"] > KNOWN * abs(moments["mean"])
+
+
 def _mean_wasserstein(dataset: Dataset, reference: Dataset, moments: Table, name: str) -> float:
     """Mean distance between the elements' marginals, in sds of the reference."""
     unit = moments[name]["sd"]
-    moving = unit > 0
+    moving = _moving(moments[name])
     if name not in dataset or name not in reference or not bool(moving.any()):
         return np.nan
     taken = min(WASSERSTEIN_DRAWS, *map(_count_draws, (dataset, reference)))

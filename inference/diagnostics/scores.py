@@ -32,7 +32,7 @@ def held_out(predictions: Dataset, truth: Any) -> dict[str, float]:
     ----------
     predictions : Dataset
         Output of `predict`: ``probability`` (obs, class), ``label`` (obs) or both, with the
-        coordinate "class"; or ``mean`` and ``sd``, (obs) or (obs, output).
+        coordinate "class"; or ``mean`` and ``target_sd``, (obs) or (obs, output).
     truth : array_like, Series or DataArray (obs,); array_like, DataFrame or DataArray (obs, output)
         True classes or true values. A Series or a table is aligned by the ids of the objects if
         both have ids, else by position; the columns of a table by the names of the outputs.

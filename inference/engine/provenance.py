@@ -21,7 +21,7 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors, toposort
 from xarray import DataTree
 
-from ...models.declaration import family
+from ...models.declaration import Declaration, family
 from ...models.kernels.stack import label_difference
 from ...validation import argument_error
 
@@ -91,9 +91,21 @@ def differing_terms(one: Attributes, other: Attributes) -> list[str]:
 
 
 def check_model(model: Any, owner: str) -> None:
-    """Raise TypeError unless a model is a pm.Model."""
+    """Raise TypeError unless a model is a pm.Model; ValueError for kernels with old labels."""
     if not isinstance(model, pm.Model):
         raise TypeError(f"The 'model' argument of {owner} must be a pm.Model. Got {type(model)}.")
+    if has_new_kernels(model) and model.coords["obs"] != model.coords["basis"]:
+        K = model["K"].get_value(borrow=True)
+        if K.shape[1] == K.shape[2] and all(np.allclose(matrix, matrix.T) for matrix in K):
+            raise ValueError(
+                "The new kernels K are Gram matrices, and the labels of their rows and columns "
+                'differ: pm.set_data(..., coords={"obs": ids, "basis": ids}).'
+            )
+
+
+def has_new_kernels(model: pm.Model) -> bool:
+    """Whether ``pm.set_data`` has set other kernels than those of a declaration."""
+    return isinstance(model, Declaration) and "K" in model._changed_data()
 
 
 def check_result(result: Any, argument: str, owner: str) -> None:

@@ -75,7 +75,7 @@ def complete_kernels(
     engine: Literal["gibbs", "exact", "em"] = "gibbs",
     draws: Count = 20,
     thin: Count = THIN,
-    normalize: str | Sequence[str] = "trace",
+    normalize: str | Sequence[str] | None = "trace",
     random_seed: int | None = None,
     progressbar: bool = True,
     model: Mapping[str, Any] | None = None,
@@ -99,9 +99,9 @@ def complete_kernels(
         Draws of the completed kernels.
     thin : int, default=25
         Sweeps of Gibbs between two draws.
-    normalize : str or sequence of {"trace", "unit"}, default="trace"
+    normalize : {"trace", "unit"}, sequence of them, or None, default="trace"
         Normalisation of each completed draw with constants from the training objects, which
-        `CompletedKernels.of` names. An empty sequence leaves the units given.
+        `CompletedKernels.of` names. None leaves the units given.
     random_seed : int, optional
     progressbar : bool, default=True
     model : mapping, optional
@@ -140,7 +140,7 @@ def complete_kernels(
     >>> kz.predict(classifier, result, completion.of(new, train))["probability_between"]
     """
     check_arguments(complete_kernels, locals())
-    steps = (normalize,) if isinstance(normalize, str) else tuple(normalize)
+    steps = (normalize,) if isinstance(normalize, str) else tuple(normalize or ())
     for step in steps:
         check_name(step, NORMALIZATIONS, "normalize", OWNER)
     given = IncompleteKernels.of(kernels, visible, owner=OWNER)

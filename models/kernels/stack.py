@@ -349,7 +349,11 @@ def _of_tables(kernels: Any, like: xr.DataArray | None, owner: str, argument: st
         # Rows without labels are new objects.
         if frame is not None and counts_as(coords["obs"], basis.values):
             del coords["obs"]
-    return _of_array(xr.DataArray(np.stack(arrays), coords, DIMS), like, owner, argument)
+    stack = xr.DataArray(np.stack(arrays), coords, DIMS)
+    # Beside one of double precision, a kernel of single precision keeps its rounding errors.
+    if (rounding := max(map(precision_of, arrays))) > ROUNDING:
+        stack.attrs[PRECISION] = rounding
+    return _of_array(stack, like, owner, argument)
 
 
 def _named(kernels: Any, like: xr.DataArray | None, owner: str, argument: str) -> dict[str, Any]:

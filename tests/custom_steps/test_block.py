@@ -8,11 +8,14 @@ import pymc as pm
 import pytensor.tensor as pt
 import pytest
 from pymc.logprob.transforms import LogTransform
+from pymc.sampling.parallel import ParallelSamplingError
 from pymc.step_methods.compound import Competence
 from pymc.step_methods.state import equal_dataclass_values
 from scipy import stats
 
+import kernelzoo as kz
 from family import assert_z
+from kernelzoo.custom_steps import CompositeKernelGibbs
 from kernelzoo.custom_steps.block import _BY_NUMPY, GibbsBlock, ValueMap
 from kernelzoo.models.distributions.dirichlet import Simplex
 from kernelzoo.models.distributions.positive_definite import PositiveDefinite
@@ -234,3 +237,23 @@ def test_transforms_by_numpy_are_those_of_pymc(transform, value):
     np.testing.assert_allclose(forward(value), packed, rtol=1e-12)
     back = transform.backward(pt.as_tensor(packed)).eval(mode="FAST_COMPILE")
     np.testing.assert_allclose(backward(packed), back, rtol=1e-12)
+
+
+def test_a_step_of_the_model_as_it_was_is_refused():
+    """Bug: a term that was added after the step was made, or data set since, were ignored."""
+    options = {"draws": 3, "tune": 3, "chains": 2, "progressbar": False, "random_seed": 1}
+    # The second is PyMC's, for a chain in a process of its own.
+    model, refused = kz.CompositeKernelRegression.example(), (ValueError, ParallelSamplingError)
+    with model:
+        step = CompositeKernelGibbs()
+        pm.sample(step=step, cores=2, **options)
+        pm.set_data({"targets": model["targets"].get_value() + 1.0})
+        for cores in (1, 2):
+            with pytest.raises(refused, match=r"before pm.set_data set targets, .* new step"):
+                pm.sample(step=step, cores=cores, **options)
+        step = CompositeKernelGibbs()
+        pm.sample(step=step, cores=1, **options)
+        pm.Potential("high", 500.0 * pm.math.log(model["beta"][0]))
+        for cores in (1, 2):
+            with pytest.raises(refused, match="the model was amended by high"):
+                pm.sample(step=step, cores=cores, **options)

@@ -76,6 +76,17 @@ def test_wasserstein_averages_over_the_elements_that_have_a_spread():
         np.testing.assert_allclose(row["wasserstein"], expected, rtol=0.05)
 
 
+def test_known_elements_do_not_differ_by_their_rounding():
+    """Bug: visible entries of completed kernels, with sds of 1e-16, seemed to be 1 sd apart."""
+    known = {"one": result([0.0, 1.0, 3.0], [1.0, 1e-16, 1e-15])}
+    known["other"] = result([0.0, 1.0 + 2e-16, 3.0], [1.0, 1e-15, 1e-16], seed=1)
+    comparison = kz.compare_engines(known, reference="one")
+    row = comparison.variables.loc[("x", "other")]
+    assert row["difference"] < 0.2
+    assert row["wasserstein"] < 0.2
+    assert 0.9 < row["least_sd_ratio"] <= row["largest_sd_ratio"] < 1.1
+
+
 def test_effective_draws_count_in_full_only_when_independent():
     rng = np.random.default_rng(0)
     walk = np.repeat(rng.normal(size=(2, 100, 3)), 10, axis=1)

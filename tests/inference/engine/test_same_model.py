@@ -235,6 +235,30 @@ def test_predictions_refuse_a_result_from_before_set_data(fitted):
     kz.predict(model, again, np.ones((2, 1, 3)))
 
 
+def test_new_kernels_have_the_labels_of_new_objects():
+    """Bug: kernels against the objects of the declaration passed for those against the new ones."""
+    rng, kernels = np.random.default_rng(3), kz.gaussian(0.5) | kz.linear()
+    X = pd.DataFrame(rng.normal(size=(8, 2)), list("abcdefgh"))
+    X_set = pd.DataFrame(rng.normal(size=(8, 2)), list("stuvwxyz"))
+    y, X_new = pd.Series(rng.normal(size=8), X_set.index), pd.DataFrame(rng.normal(size=(3, 2)))
+    data, ids = {"K": kernels(X_set).values, "targets": y.values}, list(X_set.index)
+    model = kz.CompositeKernelRegression(kernels(X), y.to_numpy())
+    options = {"draws": 5, "progressbar": False, "random_seed": 1}
+    pm.set_data(data, coords={"obs": ids}, model=model)
+    for call in (lambda: kz.fit(model, "vb"), lambda: kz.select(model)):
+        with pytest.raises(ValueError, match=r"coords=\{\"obs\": ids, \"basis\": ids\}"):
+            call()
+    pm.set_data(data, coords={"obs": ids, "basis": ids}, model=model)
+    declared = kz.CompositeKernelRegression(kernels(X_set), y)
+    expected, found = (
+        kz.predict(each, kz.fit(each, "vb", **options), kernels(X_new, X_set))["mean"]
+        for each in (declared, model)
+    )
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    with pytest.raises(ValueError, match="unknown 'a'"):
+        kz.predict(model, kz.fit(model, "vb", **options), kernels(X_new, X))
+
+
 def test_known_weights_in_place_of_random_ones_are_told_apart():
     kernels, targets = kz.kernels.as_stack(kernels_of(1)), np.arange(4.0)
     random = kz.CompositeKernelRegression(kernels, targets)

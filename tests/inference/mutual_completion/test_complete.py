@@ -193,7 +193,7 @@ def test_results_are_saved_and_others_refused(completion, fitted, tmp_path):
 
 def test_nothing_missing_is_the_plain_answer():
     kernels = frames({})
-    completion = complete_kernels(kernels, draws=20, normalize=(), **OPTIONS)
+    completion = complete_kernels(kernels, draws=20, normalize=None, **OPTIONS)
     whole = {name: kernel.loc[TRAIN, TRAIN] for name, kernel in kernels.items()}
     across = {name: kernel.loc[NEW, TRAIN] for name, kernel in kernels.items()}
     model, plain = (kz.MultinomialProbit(K, Y[TRAIN]) for K in (completion.of(TRAIN), whole))

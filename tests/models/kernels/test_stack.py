@@ -116,7 +116,13 @@ def test_the_argument_is_never_written_to(X):
 def test_rank_deficient_gram_of_float64_and_float32(rng):
     X = rng.normal(size=(150, 3))
     as_stack(X @ X.T)
-    as_stack((X @ X.T).astype("float32"))
+    single = (X @ X.T).astype("float32")
+    single[0, 1] *= np.float32(1 + 2e-7)
+    as_stack(single)
+    # Bug: beside a kernel of double precision its rounding errors were refused.
+    as_stack({"single": single, "double": X @ X.T})
+    with pytest.raises(ValueError, match=r"must be symmetric.*\(K \+ K.T\) / 2"):
+        as_stack({"double": single.astype(float)})
 
 
 def test_scales_that_differ_by_orders_of_magnitude(rng):
