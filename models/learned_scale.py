@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pymc as pm
 
-from ..validation import check_positive
+from ..validation import argument_error, check_positive, number_or_nan
 
 
 @dataclass(frozen=True)
@@ -50,4 +50,9 @@ def declared_rate(rate: float | LearnedScale, name: str) -> Any:
 
 def check_rate(rate: Any, argument: str, owner: str) -> float | LearnedScale:
     """Return a positive number or a `LearnedScale`; raise for anything else."""
-    return rate if isinstance(rate, LearnedScale) else check_positive(rate, argument, owner)
+    if isinstance(rate, LearnedScale):
+        return rate
+    if not 0 < number_or_nan(rate) < np.inf:
+        rule = "a finite number above 0, or kz.LearnedScale() to learn it"
+        raise argument_error(argument, owner, rule, repr(rate))
+    return float(rate)
