@@ -122,19 +122,15 @@ def _expected_responses(
 
     alpha is integrated out at each draw of beta and gamma (section 4.3). O(N M^2 + M^3) per draw.
     """
-    weights, phi, gamma = drawn["weights"], drawn["phi"], drawn["gamma"]
-    trained, targets = model.design, model.target_values
-    expected = np.empty((len(weights), design.shape[1]))
-    responses = np.empty_like(expected)
-    spread = np.zeros(design.shape[1])
-    rows = zip(expected, responses, weights, phi, gamma, strict=True)
-    for row, response, beta, precisions, g in rows:
-        law = primal(np.tensordot(beta, trained, axes=1), g, g * targets, precisions)
+    expected, responses, spread = [], [], np.zeros(design.shape[1])
+    for beta, phi, gamma in zip(drawn["weights"], drawn["phi"], drawn["gamma"], strict=True):
+        trained = np.tensordot(beta, model.design, axes=1)
+        law = primal(trained, gamma, gamma * model.target_values, phi)
         composite = np.tensordot(beta, design, axes=1)
-        row[:] = composite @ solve_upper(law.factor, law.half)
+        expected.append(composite @ solve_upper(law.factor, law.half))
         spread += (solve_lower(law.factor, composite.T) ** 2).sum(0)
-        response[:] = composite @ law.draw(rng)
-    return expected, spread, responses
+        responses.append(composite @ law.draw(rng))
+    return np.stack(expected), spread, np.stack(responses)
 
 
 def probabilities_of(
@@ -165,12 +161,8 @@ def identified_quantities(result: DataTree, variant: str) -> Dataset:
         return Dataset(quantities)
     stack = compared_rows(result)
     alpha = _joined(posterior, "alpha")
-    if "beta" in posterior:
-        beta = _joined(posterior, "beta")
-    else:
-        beta = np.broadcast_to(
-            result["constant_data"]["beta"].to_numpy(), (len(alpha), stack.sizes["kernel"])
-        )
+    known = result["constant_data"].get("beta")
+    beta = _joined(posterior, "beta") if known is None else known.to_numpy()[None]
     n_basis = stack.sizes["basis"]
     y = _responses(stack.to_numpy(), beta, alpha[..., -n_basis:])
     if alpha.shape[-1] > n_basis:

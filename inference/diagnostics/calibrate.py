@@ -16,6 +16,7 @@ import pymc as pm
 import pytensor.tensor as pt
 import xarray as xr
 from numpy.typing import NDArray
+from pymc.backends.arviz import find_observations
 from pymc.pytensorf import compile as compile_graph
 from pymc.pytensorf import reseed_rngs
 from pytensor.graph.basic import Constant
@@ -36,7 +37,7 @@ from ..engine.paper import identified
 from ..engine.progress import quiet_sampler
 from ..engine.provenance import data_of, term_fingerprints, versions
 from ..engine.result import draws_to_tree, stamp, with_group
-from ..engine.tasks import records
+from ..engine.tasks import Record, records
 
 type Values = dict[str, NDArray]
 
@@ -123,8 +124,6 @@ DRAWS = 31
 LOG_LIKELIHOOD = "log_likelihood"
 QUIET: dict[str, Any] = {"progressbar": False, "log_likelihood": False}
 
-#: Ranks of one replicate, or the message of its failure, as JSON values.
-type Record = Mapping[str, Any]
 # Probability that a calibrated engine's ranks leave any of the bands.
 ERROR_RATE = 0.01
 # Probability with which the stated errors are found.
@@ -344,8 +343,7 @@ class Replicates:
                 raise KeyboardInterrupt
             if by:
                 raise RuntimeError(result.attrs["note"])
-            observed = {str(rv.name): observation(model, rv) for rv in model.observed_RVs}
-            likelihood = partial(self._log_likelihood, data=observed)
+            likelihood = partial(self._log_likelihood, data=find_observations(model))
             found = ranks(model, result, truth, likelihood, np.random.default_rng(rank_seed))
         return {"converged": result.attrs["converged"], "ranks": found}
 
@@ -414,7 +412,6 @@ def _has_chains(attributes: Mapping[Any, Any]) -> bool:
 
 
 def _evenly(number: int, kept: int) -> NDArray:
-    """Positions of evenly spaced draws."""
     return np.linspace(0, number - 1, min(kept, number)).round().astype(int)
 
 
@@ -470,13 +467,6 @@ def set_observations(model: pm.Model, data: Mapping[str, NDArray]) -> None:
         del model.values_to_rvs[held]
         model.rvs_to_values[rv], model.values_to_rvs[new] = new, rv
         rv.tag.observations = new
-
-
-def observation(model: pm.Model, rv: Any) -> NDArray:
-    """Present value of an observed variable."""
-    held = _held(model, rv)
-    value = held.data if isinstance(held, Constant) else held.get_value()
-    return np.asarray(value, dtype=rv.dtype)
 
 
 def _held(model: pm.Model, rv: Any) -> Any:

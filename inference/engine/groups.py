@@ -11,7 +11,7 @@ import xarray as xr
 from pymc.logprob.basic import conditional_logp
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import graph_replace
-from pytensor.graph.traversal import walk
+from pytensor.graph.traversal import ancestors
 from xarray import Dataset, DataTree
 
 from ...user_warnings import numpy_warnings
@@ -246,12 +246,8 @@ def _why_not(group: Group, model: pm.Model, result: DataTree) -> str | None:
 
 def _parents(model: pm.Model) -> set[str]:
     """Names of the free variables that observed variables depend on directly."""
-    free = {*model.free_RVs}
-
-    def inputs(variable: Variable) -> list[Variable]:
-        return [] if variable in free or variable.owner is None else variable.owner.inputs
-
-    return {str(variable.name) for variable in walk(model.observed_RVs, inputs) if variable in free}
+    above = {*ancestors(model.observed_RVs, blockers=model.free_RVs)}
+    return {str(rv.name) for rv in model.free_RVs if rv in above}
 
 
 def _posterior_predictive(

@@ -166,18 +166,15 @@ def entry_coverage(completed: Dataset, truth: Any, entries: Entries) -> xr.DataA
         if lower[f"entry_{name}"].values.tolist() != labels:
             got = f"{labels[:3]}... of {name!r}"
             raise argument_error("entries", owner, "those that the model was made with", got)
-        rows, columns = zip(*pairs, strict=True)
+        rows, columns = map(list, zip(*pairs, strict=True))
         matrix = by_name[name]
         check_distinct(matrix.indexes["obs"], "truth", owner)
-        at = [
-            matrix.get_index(dim).get_indexer(list(objects))
-            for dim, objects in (("obs", rows), ("basis", columns))
-        ]
+        at = matrix.indexes["obs"].get_indexer(rows), matrix.indexes["basis"].get_indexer(columns)
         if np.min(at) < 0:
             rule = f"labelled as the objects of the entries, {labels[:3]}..."
             got = f"{matrix['obs'].values[:3].tolist()}..."
             raise argument_error("truth", owner, rule, got)
-        values = matrix.to_numpy()[at[0], at[1]]
+        values = matrix.to_numpy()[at]
         inside = (lower.to_numpy() <= values) & (values <= upper.to_numpy())
         shares[name] = float(inside.mean())
     return xr.DataArray([*shares.values()], {"kernel": [*shares]}, dims="kernel", name="coverage")
