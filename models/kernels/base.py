@@ -26,9 +26,10 @@ from scipy.spatial.distance import cdist, pdist
 
 from ...user_warnings import warn_user
 from ...validation import (
+    Positive,
     argument_error,
+    check_arguments,
     check_finite,
-    check_flag,
     check_name,
     check_positive,
     check_unmasked,
@@ -168,14 +169,12 @@ class Theta:
     >>> model = kz.MultinomialProbit(kernels(X_train), y_train)
     """
 
-    omega: float = 1.0
-    phi: float = 1.0
+    omega: Positive = 1.0
+    phi: Positive = 1.0
     ard: bool = False
 
     def __post_init__(self) -> None:
-        check_positive(self.omega, "omega", "Theta")
-        check_positive(self.phi, "phi", "Theta")
-        check_flag(self.ard, "ard", "Theta")
+        check_arguments(Theta, vars(self))
 
 
 @dataclass(frozen=True)
