@@ -115,9 +115,7 @@ def k_hat_of_ratios(log_ratio: NDArray[np.float64]) -> float:
 
 def k_hat_of(result: DataTree) -> float:
     """Pareto k-hat from the attributes of a result, or else from its draws."""
-    if "pareto_k" in result.attrs:
-        return float(result.attrs["pareto_k"])
-    return pareto_k(result)
+    return float(result.attrs["pareto_k"]) if "pareto_k" in result.attrs else pareto_k(result)
 
 
 def is_unreliable(k_hat: float) -> bool:

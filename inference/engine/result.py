@@ -207,14 +207,11 @@ def join_chains(groups: Sequence[Dataset]) -> Dataset:
     """Join groups along their chains, numbered anew, and cut them to the shortest."""
     if "chain" not in groups[0].dims:
         return groups[0]
-    if "draw" in groups[0].dims:
-        shortest = min(group.sizes["draw"] for group in groups)
-        groups = [group.isel(draw=slice(shortest)) for group in groups]
     joined = xr.concat(
         [group.drop_vars("chain", errors="ignore") for group in groups],
         "chain",
         data_vars="minimal",
-        join="override",
+        join="inner",
         combine_attrs="override",
     )
     return joined.assign_coords(chain=np.arange(joined.sizes["chain"]))
@@ -299,9 +296,7 @@ def pooled(moments: Dataset) -> Dataset:
 def kept_draws(result: DataTree, name: str) -> xr.DataArray | None:
     """Draws of a variable in a result; None if there are fewer than two."""
     draws = result["posterior"].to_dataset().get(name) if "posterior" in result.children else None
-    if draws is None or draws.sizes["chain"] * draws.sizes["draw"] < 2:
-        return None
-    return draws
+    return None if draws is None or draws.sizes["chain"] * draws.sizes["draw"] < 2 else draws
 
 
 def kept_moments(

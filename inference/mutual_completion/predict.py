@@ -43,10 +43,8 @@ def completed_kernels(
     for k, kernel in enumerate(kernels):
         if len(kernel.hidden):
             mean[k], spread = kept_moments(result, f"{model.completion}_{kernel.name}", OWNER)
-            drawn = spread is not None and not model.collapsed
-            sd[k] = spread if drawn else np.nan
-            if not drawn:
-                sd[k][np.ix_(kernel.visible, kernel.visible)] = 0.0
+            sd[k] = np.nan if spread is None or model.collapsed else spread
+            sd[k][np.ix_(kernel.visible, kernel.visible)] = 0.0
     coords = {"kernel": [kernel.name for kernel in kernels], "object": objects, "object_": objects}
     predictions = Dataset(
         {
