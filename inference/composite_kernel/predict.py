@@ -16,7 +16,7 @@ from xarray import DataArray, Dataset, DataTree
 
 from ...models.composite_kernel import CompositeKernelClassification, CompositeKernelRegression
 from ...numerics.normal_regression import primal, solve_lower, solve_upper
-from ..engine.result import RunningMoments
+from ..engine.result import RunningMoments, joined_draws
 from ..new_objects import (
     check_draws,
     compared_rows,
@@ -28,20 +28,14 @@ from ..new_objects import (
 type CompositeKernelModel = CompositeKernelRegression | CompositeKernelClassification
 
 
-def _joined(posterior: Dataset, name: str) -> NDArray:
-    """Draws (sample, ...) of a variable, chains joined."""
-    stacked = posterior[name].stack(sample=("chain", "draw"), create_index=False)
-    return stacked.transpose("sample", ...).to_numpy()
-
-
 def _draws_of(model: CompositeKernelModel, posterior: Dataset) -> dict[str, NDArray]:
     """Weights of the matrices ("weights"), alpha, phi and gamma by draw (sample, ...)."""
     if model.learned:
-        weights = model.matrix_weights(_joined(posterior, "beta"))
+        weights = model.matrix_weights(joined_draws(posterior["beta"]))
     else:
         weights = np.ones((posterior.sizes["chain"] * posterior.sizes["draw"], 1))
     names = [name for name in ("alpha", "phi", "gamma") if name in posterior]
-    return {"weights": weights, **{name: _joined(posterior, name) for name in names}}
+    return {"weights": weights, **{name: joined_draws(posterior[name]) for name in names}}
 
 
 def _by_draw(values: NDArray, posterior: Dataset, coords: Mapping[str, Any]) -> xr.DataArray:
@@ -160,9 +154,9 @@ def identified_quantities(result: DataTree, variant: str) -> Dataset:
     if "alpha" not in posterior:
         return Dataset(quantities)
     stack = compared_rows(result)
-    alpha = _joined(posterior, "alpha")
+    alpha = joined_draws(posterior["alpha"])
     known = result["constant_data"].get("beta")
-    beta = _joined(posterior, "beta") if known is None else known.to_numpy()[None]
+    beta = joined_draws(posterior["beta"]) if known is None else known.to_numpy()[None]
     n_basis = stack.sizes["basis"]
     y = _responses(stack.to_numpy(), beta, alpha[..., -n_basis:])
     if alpha.shape[-1] > n_basis:

@@ -36,7 +36,7 @@ from ..engine.groups import compile_log_likelihood, lacks
 from ..engine.paper import identified
 from ..engine.progress import quiet_sampler
 from ..engine.provenance import data_of, term_fingerprints, versions
-from ..engine.result import draws_to_tree, stamp, with_group
+from ..engine.result import draws_to_tree, joined_draws, stamp, with_group
 from ..engine.tasks import Record, records
 
 type Values = dict[str, NDArray]
@@ -121,7 +121,6 @@ def detectable_scale(band: Band, draws: int, probability: float) -> float:
 
 #: Independent posterior draws among which a truth is ranked.
 DRAWS = 31
-LOG_LIKELIHOOD = "log_likelihood"
 QUIET: dict[str, Any] = {"progressbar": False, "log_likelihood": False}
 
 # Probability that a calibrated engine's ranks leave any of the bands.
@@ -377,10 +376,10 @@ def ranks(
     if not lacks(free, [*drawn]):
         # One call for the draws and the truth, so that rounding makes equal values no different.
         sizes = posterior.sizes["chain"], posterior.sizes["draw"]
-        draws = {n: posterior[n].to_numpy().reshape(-1, *np.shape(truth[n])) for n in free}
+        draws = {n: joined_draws(posterior[n]) for n in free}
         *at, true = log_likelihood({n: np.stack([*draws[n], truth[n]]) for n in free})
         values = xr.DataArray(np.reshape(at, sizes), dims=("chain", "draw"))
-        fitted[LOG_LIKELIHOOD] = values, true
+        fitted["log_likelihood"] = values, true
     found = {}
     for name, (values, true) in fitted.items():
         kept = thinned(values, result.attrs)
@@ -399,7 +398,7 @@ def thinned(values: xr.DataArray, attributes: Mapping[Any, Any]) -> NDArray:
     Chains keep half as many as the least ESS of the elements: neighbours are then hardly
     correlated.
     """
-    stacked = values.stack(sample=("chain", "draw")).transpose("sample", ...).to_numpy()
+    stacked = joined_draws(values)
     kept = len(stacked)
     if _has_chains(attributes):
         sizes = az.ess(values.to_dataset(name="x"))["x"] if values.sizes["draw"] > 3 else 1.0

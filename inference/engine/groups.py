@@ -20,7 +20,7 @@ from .completions import COMPLETION, POOLED
 from .engine import Kind
 from .evaluation import compile_over_draws, compiling_with, python_mode
 from .provenance import check_fitted
-from .result import labelled, with_group
+from .result import joined_draws, labelled, with_group
 
 type Draws = Mapping[str, np.ndarray]
 type _Terms = tuple[list[Variable], dict[Variable, Any]]
@@ -101,10 +101,7 @@ def densities_of(
     values, terms = _terms(model)
     asked = {str(rv.name): terms[rv] for rv in variables}
     evaluate = compile_over_draws(model, values, list(asked.values()))
-    flat = {
-        str(rv.name): (x := posterior[rv.name].to_numpy()).reshape(-1, *x.shape[2:])
-        for rv in model.free_RVs
-    }
+    flat = {str(rv.name): joined_draws(posterior[rv.name]) for rv in model.free_RVs}
     return density_dataset(model, dict(zip(asked, evaluate(flat), strict=True)), posterior)
 
 

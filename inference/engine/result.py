@@ -35,7 +35,6 @@ from .provenance import constants_of, declaration
 Converged = Literal["yes", "no", "unknown", "no fixed point"]
 
 type Array = npt.NDArray[np.float64]
-type Sample = Callable[[int, np.random.Generator], Mapping[str, Array]]
 # Posterior mean and standard deviation of a variable; None for an infinite standard deviation.
 type Moments = tuple[Array, Array | None]
 
@@ -87,7 +86,7 @@ class ExactOutput:
         Moments from draws are NaN where they are known to be infinite.
     """
 
-    sample: Sample
+    sample: Callable[[int, np.random.Generator], Mapping[str, Array]]
     moments: Mapping[str, Moments] | None = None
     log_evidence: float | None = None
     tails: Mapping[str, float | Array] = field(default_factory=dict)
@@ -291,6 +290,12 @@ def pooled(moments: Dataset) -> Dataset:
         squares = moments[sd] ** 2 + (moments[mean] - together[mean]) ** 2
         together[sd] = squares.weighted(draws).mean("chain") ** 0.5
     return together
+
+
+def joined_draws(draws: xr.DataArray, *dims: Any) -> npt.NDArray:
+    """Draws (sample, ...) of all chains together; `dims` are the order of the other dims."""
+    values = draws.transpose("chain", "draw", *(dims or [...])).to_numpy()
+    return values.reshape(values.shape[0] * values.shape[1], *values.shape[2:])
 
 
 def kept_draws(result: DataTree, name: str) -> xr.DataArray | None:

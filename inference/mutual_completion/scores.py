@@ -114,8 +114,7 @@ def missing_entries(
     given = IncompleteKernels.of(kernels, visible, owner=owner)
     chosen = {}
     for kernel in given.kernels:
-        hidden = np.zeros(len(given.objects), dtype=bool)
-        hidden[kernel.hidden] = True
+        hidden = np.isin(np.arange(len(given.objects)), kernel.hidden)
         pairs = np.argwhere(np.triu(hidden[:, None] | hidden))
         if len(pairs):
             kept = rng.choice(len(pairs), min(number, len(pairs)), replace=False)

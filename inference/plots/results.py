@@ -234,7 +234,6 @@ def _probabilities() -> tuple[float, float]:
 
 
 def _axis_label(value: str) -> str:
-    """Label of the axis: what the points and lines are."""
     inner, outer = (f"{100 * p:g} %" for p in _probabilities())
     _, kind = INTERVALS[az.rcParams["stats.ci_kind"]]
     return f"{value} (mean, {inner} and {outer} {kind} intervals)"

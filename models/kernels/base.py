@@ -16,7 +16,7 @@ Constants come from the training objects only.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self, override
+from typing import Any, ClassVar, Literal, Self, override
 
 import numpy as np
 import pymc as pm
@@ -30,7 +30,6 @@ from ...validation import (
     argument_error,
     check_arguments,
     check_finite,
-    check_name,
     check_positive,
     check_unmasked,
     number_or_nan,
@@ -92,16 +91,13 @@ class BaseKernel(ABC):
 class Radial(BaseKernel):
     """Kernel with a width `gamma`: a number (perhaps `by_median`), "median", or 1 / n_features."""
 
-    gamma: float | str | None = None
+    gamma: Positive | Literal["median"] | None = None
     by_median: bool = False
     #: Gamma times the median squared distance.
     at_median: ClassVar[float]
 
     def __post_init__(self) -> None:
-        if isinstance(self.gamma, str):
-            check_name(self.gamma, ["median"], "gamma", self.function_name)
-        elif self.gamma is not None:
-            check_positive(self.gamma, "gamma", self.function_name)
+        check_arguments(Radial, vars(self), self.function_name)
 
     @override
     def on_training(self, X: Any, argument: str = "X") -> Self:

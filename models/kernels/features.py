@@ -184,7 +184,6 @@ def _features_of_dask(X: Any, argument: str) -> Any:
 
 
 def _finite(block: Any, argument: str, block_info: Any) -> NDArray:
-    """Numbers of a chunk."""
     values = check_real(block, argument, "Kernels", booleans=True)
     bad = np.argwhere(~np.isfinite(values))
     if len(bad):
