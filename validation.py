@@ -481,7 +481,6 @@ def check_targets(targets: ArrayLike, n_objects: int, owner: str) -> np.ndarray:
     # VB and the marginal density square terms in t^2; these fourth powers overflow at 1e77.
     largest = float(np.abs(values).max(initial=0.0))
     if largest > 1e60:
-        raise argument_error(
-            "targets", owner, "at most 1e60 in size (standardise them)", f"one of {largest:.3g}"
-        )
+        got = f"one of {largest:.3g}"
+        raise argument_error("targets", owner, "at most 1e60 in size (standardise them)", got)
     return values

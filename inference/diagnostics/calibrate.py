@@ -470,8 +470,7 @@ def set_observations(model: pm.Model, data: Mapping[str, NDArray]) -> None:
 
 def _held(model: pm.Model, rv: Any) -> Any:
     """Find the data or the constant that holds the value of an observed variable."""
-    value = model.rvs_to_values[rv]
-    held = value
+    value = held = model.rvs_to_values[rv]
     # PyMC casts whole numbers of pm.Data.
     while held.owner and isinstance(getattr(held.owner.op, "scalar_op", None), Cast):
         (held,) = held.owner.inputs

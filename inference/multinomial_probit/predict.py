@@ -57,10 +57,7 @@ def _kernels_of_new_objects(model: MultinomialProbit, kernels_new: Any) -> xr.Da
     source, given = model.kernel_source, kernels_new
     if isinstance(source, ParametricStack):
         if getattr(given, "parameters", None) != source.parameters:
-            rule = (
-                "kernels(X_new, X_train) of the specification with the parameters "
-                f"{source.parameters}"
-            )
+            rule = f"kernels(X_new, X_train) with the model's parameters {source.parameters}"
             raise argument_error("kernels_new", "predict", rule, type(given).__name__)
         own, new = (each.start["kernel"].values.tolist() for each in (source, given))
         if new != own:

@@ -71,9 +71,8 @@ def correlation_distance(completed: xr.DataArray, truth: Any) -> xr.DataArray:
     for dim, index in indices.items():
         check_distinct(stack.indexes[dim], "truth", owner)
         if set(index) != set(stack[dim].values.tolist()):
-            raise argument_error(
-                "truth", owner, "of the objects that were completed", f"{stack[dim].values[:3]}..."
-            )
+            got = f"{stack[dim].values[:3]}..."
+            raise argument_error("truth", owner, "of the objects that were completed", got)
     theirs = stack.isel(kernel=[known.index(name) for name in names]).sel(indices)
     distances = 1 - np.atleast_1d(kernel_alignment(ours.to_numpy(), theirs.to_numpy()))
     # Rounding may give proportional kernels a negative distance.
