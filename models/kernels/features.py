@@ -156,7 +156,7 @@ def _checked(
         return values, None
     columns = table.columns
     if ids is not None and reference is not None:
-        rule = "of the objects of the first table with ids (if some lack tables: KernelCompleter)"
+        rule = "of the same objects as the first table with ids (if some lack one: KernelCompleter)"
         rows = order_of(ids, reference, argument, "Kernels", rule, by_position=False)
         if rows is not None:
             values = values[rows]
