@@ -313,7 +313,8 @@ def _of_array(
     }
     if like is not None:
         default["obs"] = ("obs", labels_after(like["basis"].values, n), NUMBERED)
-    return stack.assign_coords(default | dict(stack.coords))
+    missing = {dim: labels for dim, labels in default.items() if dim not in stack.coords}
+    return stack.assign_coords(missing)
 
 
 def _of_tables(kernels: Any, like: xr.DataArray | None, owner: str, argument: str) -> xr.DataArray:
