@@ -337,17 +337,25 @@ def check_undated(values: Any, argument: str, owner: str) -> None:
         raise argument_error(argument, owner, rule, found[0])
 
 
-def check_real(values: object, argument: str, owner: str) -> NDArray[np.float64]:
-    """Return real numbers as floats, NaN and infinity too; raise for anything else, even x + 0i."""
+def check_real(
+    values: object, argument: str, owner: str, *, booleans: bool = False
+) -> NDArray[np.float64]:
+    """Return real numbers, perhaps `booleans` too, as floats; raise for others, even x + 0i.
+
+    NaN and infinity are real numbers here.
+    """
     check_unmasked(values, argument, owner)
     array = np.asarray(values)
-    numbers = array.dtype.kind in "iuf" or (
+    kinds, others = ("biuf", ()) if booleans else ("iuf", (bool, np.bool_))
+    numbers = array.dtype.kind in kinds or (
         array.dtype.kind == "O"
-        and all(isinstance(x, Real) and not isinstance(x, bool) for x in array.ravel())
+        and all(isinstance(x, Real | np.bool_) and not isinstance(x, others) for x in array.ravel())
     )
     if not numbers:
-        kinds = " and ".join(sorted({type(x).__name__ for x in array.ravel().tolist()}))
-        raise argument_error(argument, owner, "real numbers", kinds)
+        # As a list, dates in nanoseconds are integers.
+        plain = [] if array.dtype.kind in "mM" else array.ravel().tolist()
+        got = " and ".join(sorted({type(x).__name__ for x in plain})) or str(array.dtype)
+        raise argument_error(argument, owner, "real numbers", got)
     return array.astype(float)
 
 
@@ -474,7 +482,6 @@ def check_targets(targets: ArrayLike, n_objects: int, owner: str) -> np.ndarray:
     # VB and the marginal density square terms in t^2; these fourth powers overflow at 1e77.
     largest = float(np.abs(values).max(initial=0.0))
     if largest > 1e60:
-        raise argument_error(
-            "targets", owner, "at most 1e60 in size (standardise them)", f"one of {largest:.3g}"
-        )
+        got = f"one of {largest:.3g}"
+        raise argument_error("targets", owner, "at most 1e60 in size (standardise them)", got)
     return values

@@ -1,7 +1,5 @@
 """Data sets made by a rule or by a random generator."""
 
-import itertools
-
 import numpy as np
 import pandas as pd
 from scipy.special import softmax
@@ -27,7 +25,7 @@ def balance_scale() -> Dataset:
     >>> kz.datasets.balance_scale().X.shape
     """
     names = ["left_weight", "left_distance", "right_weight", "right_distance"]
-    X = np.array(list(itertools.product(range(1, 6), repeat=4)), dtype=float)
+    X = 1.0 + np.indices((5, 5, 5, 5)).reshape(4, -1).T
     torque = X[:, 0] * X[:, 1] - X[:, 2] * X[:, 3]
     y = np.array(["B", "L", "R"])[np.sign(torque).astype(int)]
     return Dataset("balance_scale", pd.DataFrame(X, columns=names), y, card_of("balance_scale"))

@@ -5,8 +5,7 @@ from typing import Any, ClassVar, override
 
 import numpy as np
 import pandas as pd
-from sklearn.base import RegressorMixin
-from sklearn.utils import Tags
+from sklearn.base import MultiOutputMixin, RegressorMixin
 
 from ..models import CompositeKernelRegression
 from ..models.kernels.labels import order_of
@@ -15,7 +14,7 @@ from .predictor import KernelPredictor
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class CompositeKernelRegressor(RegressorMixin, KernelPredictor):
+class CompositeKernelRegressor(MultiOutputMixin, RegressorMixin, KernelPredictor):
     """Regression on a weighted combination of kernels: `CompositeKernelRegression` in scikit-learn.
 
     The model is fitted to targets of mean 0 and standard deviation 1, for which its priors are
@@ -122,9 +121,3 @@ class CompositeKernelRegressor(RegressorMixin, KernelPredictor):
             order = order_of(y.columns, self.model_.coords["output"], "y", owner, rule)
             y = y if order is None else y.iloc[:, order]
         return super().score(X, y, sample_weight)
-
-    def __sklearn_tags__(self) -> Tags:
-        """Tags of scikit-learn: regression takes several outputs."""
-        tags = super().__sklearn_tags__()
-        tags.target_tags.multi_output = True
-        return tags

@@ -13,7 +13,7 @@ import pandas as pd
 import pymc as pm
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 from threadpoolctl import threadpool_limits
 
 from ..user_warnings import numpy_warnings
@@ -49,9 +49,8 @@ class EngineTable:
     frame: pd.DataFrame
 
     def __repr__(self) -> str:
-        table, cells = Table(title=self.title), self._cells()
-        for column in cells.columns:
-            table.add_column(column, overflow="fold")
+        cells = self._cells()
+        table = Table(*(Column(name, overflow="fold") for name in cells), title=self.title)
         for row in cells.itertuples(index=False):
             # Without `escape`, rich would read an extra in square brackets as markup.
             table.add_row(*map(escape, row))

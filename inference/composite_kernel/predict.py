@@ -16,7 +16,7 @@ from xarray import DataArray, Dataset, DataTree
 
 from ...models.composite_kernel import CompositeKernelClassification, CompositeKernelRegression
 from ...numerics.normal_regression import primal, solve_lower, solve_upper
-from ..engine.result import RunningMoments
+from ..engine.result import RunningMoments, joined_draws
 from ..new_objects import (
     check_draws,
     compared_rows,
@@ -28,20 +28,14 @@ from ..new_objects import (
 type CompositeKernelModel = CompositeKernelRegression | CompositeKernelClassification
 
 
-def _joined(posterior: Dataset, name: str) -> NDArray:
-    """Draws (sample, ...) of a variable, chains joined."""
-    stacked = posterior[name].stack(sample=("chain", "draw"), create_index=False)
-    return stacked.transpose("sample", ...).to_numpy()
-
-
 def _draws_of(model: CompositeKernelModel, posterior: Dataset) -> dict[str, NDArray]:
     """Weights of the matrices ("weights"), alpha, phi and gamma by draw (sample, ...)."""
     if model.learned:
-        weights = model.matrix_weights(_joined(posterior, "beta"))
+        weights = model.matrix_weights(joined_draws(posterior["beta"]))
     else:
         weights = np.ones((posterior.sizes["chain"] * posterior.sizes["draw"], 1))
     names = [name for name in ("alpha", "phi", "gamma") if name in posterior]
-    return {"weights": weights, **{name: _joined(posterior, name) for name in names}}
+    return {"weights": weights, **{name: joined_draws(posterior[name]) for name in names}}
 
 
 def _by_draw(values: NDArray, posterior: Dataset, coords: Mapping[str, Any]) -> xr.DataArray:
@@ -122,19 +116,15 @@ def _expected_responses(
 
     alpha is integrated out at each draw of beta and gamma (section 4.3). O(N M^2 + M^3) per draw.
     """
-    weights, phi, gamma = drawn["weights"], drawn["phi"], drawn["gamma"]
-    trained, targets = model.design, model.target_values
-    expected = np.empty((len(weights), design.shape[1]))
-    responses = np.empty_like(expected)
-    spread = np.zeros(design.shape[1])
-    rows = zip(expected, responses, weights, phi, gamma, strict=True)
-    for row, response, beta, precisions, g in rows:
-        law = primal(np.tensordot(beta, trained, axes=1), g, g * targets, precisions)
+    expected, responses, spread = [], [], np.zeros(design.shape[1])
+    for beta, phi, gamma in zip(drawn["weights"], drawn["phi"], drawn["gamma"], strict=True):
+        trained = np.tensordot(beta, model.design, axes=1)
+        law = primal(trained, gamma, gamma * model.target_values, phi)
         composite = np.tensordot(beta, design, axes=1)
-        row[:] = composite @ solve_upper(law.factor, law.half)
+        expected.append(composite @ solve_upper(law.factor, law.half))
         spread += (solve_lower(law.factor, composite.T) ** 2).sum(0)
-        response[:] = composite @ law.draw(rng)
-    return expected, spread, responses
+        responses.append(composite @ law.draw(rng))
+    return np.stack(expected), spread, np.stack(responses)
 
 
 def probabilities_of(
@@ -164,13 +154,9 @@ def identified_quantities(result: DataTree, variant: str) -> Dataset:
     if "alpha" not in posterior:
         return Dataset(quantities)
     stack = compared_rows(result)
-    alpha = _joined(posterior, "alpha")
-    if "beta" in posterior:
-        beta = _joined(posterior, "beta")
-    else:
-        beta = np.broadcast_to(
-            result["constant_data"]["beta"].to_numpy(), (len(alpha), stack.sizes["kernel"])
-        )
+    alpha = joined_draws(posterior["alpha"])
+    known = result["constant_data"].get("beta")
+    beta = joined_draws(posterior["beta"]) if known is None else known.to_numpy()[None]
     n_basis = stack.sizes["basis"]
     y = _responses(stack.to_numpy(), beta, alpha[..., -n_basis:])
     if alpha.shape[-1] > n_basis:

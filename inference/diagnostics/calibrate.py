@@ -16,6 +16,7 @@ import pymc as pm
 import pytensor.tensor as pt
 import xarray as xr
 from numpy.typing import NDArray
+from pymc.backends.arviz import find_observations
 from pymc.pytensorf import compile as compile_graph
 from pymc.pytensorf import reseed_rngs
 from pytensor.graph.basic import Constant
@@ -35,8 +36,8 @@ from ..engine.groups import compile_log_likelihood, lacks
 from ..engine.paper import identified
 from ..engine.progress import quiet_sampler
 from ..engine.provenance import data_of, term_fingerprints, versions
-from ..engine.result import draws_to_tree, stamp, with_group
-from ..engine.tasks import records
+from ..engine.result import draws_to_tree, joined_draws, stamp, with_group
+from ..engine.tasks import Record, records
 
 type Values = dict[str, NDArray]
 
@@ -120,11 +121,8 @@ def detectable_scale(band: Band, draws: int, probability: float) -> float:
 
 #: Independent posterior draws among which a truth is ranked.
 DRAWS = 31
-LOG_LIKELIHOOD = "log_likelihood"
 QUIET: dict[str, Any] = {"progressbar": False, "log_likelihood": False}
 
-#: Ranks of one replicate, or the message of its failure, as JSON values.
-type Record = Mapping[str, Any]
 # Probability that a calibrated engine's ranks leave any of the bands.
 ERROR_RATE = 0.01
 # Probability with which the stated errors are found.
@@ -344,8 +342,7 @@ class Replicates:
                 raise KeyboardInterrupt
             if by:
                 raise RuntimeError(result.attrs["note"])
-            observed = {str(rv.name): observation(model, rv) for rv in model.observed_RVs}
-            likelihood = partial(self._log_likelihood, data=observed)
+            likelihood = partial(self._log_likelihood, data=find_observations(model))
             found = ranks(model, result, truth, likelihood, np.random.default_rng(rank_seed))
         return {"converged": result.attrs["converged"], "ranks": found}
 
@@ -379,10 +376,10 @@ def ranks(
     if not lacks(free, [*drawn]):
         # One call for the draws and the truth, so that rounding makes equal values no different.
         sizes = posterior.sizes["chain"], posterior.sizes["draw"]
-        draws = {n: posterior[n].to_numpy().reshape(-1, *np.shape(truth[n])) for n in free}
+        draws = {n: joined_draws(posterior[n]) for n in free}
         *at, true = log_likelihood({n: np.stack([*draws[n], truth[n]]) for n in free})
         values = xr.DataArray(np.reshape(at, sizes), dims=("chain", "draw"))
-        fitted[LOG_LIKELIHOOD] = values, true
+        fitted["log_likelihood"] = values, true
     found = {}
     for name, (values, true) in fitted.items():
         kept = thinned(values, result.attrs)
@@ -401,7 +398,7 @@ def thinned(values: xr.DataArray, attributes: Mapping[Any, Any]) -> NDArray:
     Chains keep half as many as the least ESS of the elements: neighbours are then hardly
     correlated.
     """
-    stacked = values.stack(sample=("chain", "draw")).transpose("sample", ...).to_numpy()
+    stacked = joined_draws(values)
     kept = len(stacked)
     if _has_chains(attributes):
         sizes = az.ess(values.to_dataset(name="x"))["x"] if values.sizes["draw"] > 3 else 1.0
@@ -414,7 +411,6 @@ def _has_chains(attributes: Mapping[Any, Any]) -> bool:
 
 
 def _evenly(number: int, kept: int) -> NDArray:
-    """Positions of evenly spaced draws."""
     return np.linspace(0, number - 1, min(kept, number)).round().astype(int)
 
 
@@ -472,17 +468,9 @@ def set_observations(model: pm.Model, data: Mapping[str, NDArray]) -> None:
         rv.tag.observations = new
 
 
-def observation(model: pm.Model, rv: Any) -> NDArray:
-    """Present value of an observed variable."""
-    held = _held(model, rv)
-    value = held.data if isinstance(held, Constant) else held.get_value()
-    return np.asarray(value, dtype=rv.dtype)
-
-
 def _held(model: pm.Model, rv: Any) -> Any:
     """Find the data or the constant that holds the value of an observed variable."""
-    value = model.rvs_to_values[rv]
-    held = value
+    value = held = model.rvs_to_values[rv]
     # PyMC casts whole numbers of pm.Data.
     while held.owner and isinstance(getattr(held.owner.op, "scalar_op", None), Cast):
         (held,) = held.owner.inputs

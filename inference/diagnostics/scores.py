@@ -71,17 +71,15 @@ def held_out(predictions: Dataset, truth: Any) -> dict[str, float]:
 
 
 def _of_classes(predictions: Dataset, truth: Any) -> dict[str, float]:
-    known = predictions["class"].to_numpy()
-    if "label" in predictions:
-        label = predictions["label"].to_numpy()
-    else:
-        label = known[predictions["probability"].transpose(..., "class").to_numpy().argmax(-1)]
+    known, p = predictions["class"].to_numpy(), np.empty((0, 0))
+    if "probability" in predictions:
+        p = predictions["probability"].transpose(..., "class").to_numpy()
+    label = predictions["label"].to_numpy() if "label" in predictions else known[p.argmax(-1)]
     truth = _aligned(truth, predictions, "label" if "label" in predictions else "probability")
     codes, _ = check_labels(truth, "labels_new", OWNER, classes=known, n_objects=len(label))
     found = {"accuracy": float((label == known[codes]).mean())}
     if "probability" not in predictions:
         return found
-    p = predictions["probability"].transpose(..., "class").to_numpy()
     check_finite(p, "predictions", OWNER)
     check_probabilities(p, _objects(predictions["probability"]), "predictions", OWNER)
     with np.errstate(divide="ignore"):
@@ -157,23 +155,18 @@ def inclusion(result: DataTree, *, threshold: float | None = None) -> Dataset:
     if result.attrs.get("kind") == "point":
         engine = result.attrs.get("engine", "an engine of kind 'point'")
         raise argument_error("result", owner, "a result with draws", f"the point of {engine}")
-    weights = result["posterior"].get("beta") if "posterior" in result.children else None
-    if weights is None or "kernel" not in weights.dims:
-        rule = "a result with draws of the weights 'beta' (kernel)"
-        raise argument_error("result", owner, rule, "none")
-    weights = weights.transpose("chain", "draw", ..., "kernel")
-    are_selections = np.issubdtype(weights.dtype, np.integer)
-    if are_selections and threshold is not None:
-        raise argument_error("threshold", owner, "None for selections", repr(threshold))
-    if not are_selections and threshold is None:
+    weights = drawn_weights(result, "result", owner)
+    if np.issubdtype(weights.dtype, np.integer):
+        if threshold is not None:
+            raise argument_error("threshold", owner, "None for selections", repr(threshold))
+        included, event = weights == 1, "beta = 1"
+    elif threshold is None:
         rule = "a positive number for weights, which are never zero"
         raise argument_error("threshold", owner, rule, "None")
-    if threshold is None:
-        included, event = (weights == 1).astype(float), "beta = 1"
     else:
         level = check_positive(threshold, "threshold", owner)
-        included, event = (weights > level).astype(float), f"beta > {level:g}"
-    values = included.to_dataset(name="probability")
+        included, event = weights > level, f"beta > {level:g}"
+    values = included.astype(float).to_dataset(name="probability")
     moved = included.any(("chain", "draw")) & ~included.all(("chain", "draw"))
     return Dataset(
         {
@@ -182,6 +175,16 @@ def inclusion(result: DataTree, *, threshold: float | None = None) -> Dataset:
         },
         attrs={"event": event, "engine": result.attrs.get("engine", "")},
     )
+
+
+def drawn_weights(result: DataTree, argument: str, owner: str) -> DataArray:
+    """Draws of the weights (chain, draw, kernel), or (chain, draw, output, kernel)."""
+    posterior = result["posterior"].to_dataset() if "posterior" in result.children else Dataset()
+    if "beta" not in posterior or "kernel" not in posterior["beta"].dims:
+        rule = "a result with draws of learned weights 'beta' (kernel)"
+        got = f"draws of {', '.join(map(str, posterior)) or 'nothing'}"
+        raise argument_error(argument, owner, rule, got)
+    return posterior["beta"].transpose("chain", "draw", ..., "kernel")
 
 
 @numpy_warnings()

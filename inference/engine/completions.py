@@ -19,7 +19,7 @@ _total    within + (1 + 1/M)      total variance, with the error of
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -34,7 +34,7 @@ from ...validation import argument_error
 from .convergence import k_hat_of
 from .engine import Run
 from .progress import track
-from .result import join_chains, with_group
+from .result import join_chains, suffixed, with_group
 
 #: Why a result of several completions has no group of one model.
 POOLED = "the draws are pooled over completions of the kernels"
@@ -129,16 +129,8 @@ def rubin(posterior: Dataset) -> Dataset:
     many = means.sizes[COMPLETION]
     mean, within = means.mean(COMPLETION), variances.mean(COMPLETION)
     between = means.var(COMPLETION, ddof=1) if many > 1 else np.nan * mean
-    parts = {
-        "by_completion": means,
-        "mean": mean,
-        "within": within,
-        "between": between,
-        "total": within + (1 + 1 / many) * between,
-    }
-    return xr.merge(
-        part.rename({name: f"{name}_{key}" for name in posterior}) for key, part in parts.items()
-    )
+    total = within + (1 + 1 / many) * between
+    return suffixed(by_completion=means, mean=mean, within=within, between=between, total=total)
 
 
 def _check_same_completions(model: pm.Model, result: DataTree, kernels_new: Any) -> None:
@@ -169,11 +161,17 @@ def predict_each_completion(
     _check_same_completions(model, result, kernels_new)
     if "completed_kernels" not in result.attrs:
         return predicted(model, result, kernels_new)
+    rows, posterior = source_of(model), result["posterior"].to_dataset()
+    assert isinstance(rows, CompletedRows)
     assert isinstance(model, Declaration)
-    each = [
-        predicted(copy, part, kernels_new[m])
-        for copy, part, m in _completions(model, result, len(kernels_new))
-    ]
+    copy, each = model.copied(), []
+    for m in range(len(kernels_new)) if rows.complete else np.unique(posterior[COMPLETION]):
+        part = result
+        if not rows.complete:
+            copy.set_data("K", rows.draws[m])
+            drawn = posterior.isel({"chain": (posterior[COMPLETION] == m).to_numpy()})
+            part = with_group(result.copy(), "posterior", drawn.drop_vars(COMPLETION))
+        each.append(predicted(copy, part, kernels_new[m]))
     together = xr.concat(each, COMPLETION, join="override", data_vars="all")
     # The chains of one completion would cut those of all.
     pooled = each[0].drop_dims("chain", errors="ignore").copy()
@@ -193,20 +191,3 @@ def predict_each_completion(
         winners = pooled["probability"].argmax("class").to_numpy()
         pooled["label"] = pooled["label"].copy(data=pooled["class"].to_numpy()[winners])
     return pooled
-
-
-def _completions(
-    model: Declaration, result: DataTree, available: int
-) -> Iterator[tuple[Declaration, DataTree, int]]:
-    """Model, part of the result, and number of each completion."""
-    rows = source_of(model)
-    assert isinstance(rows, CompletedRows)
-    posterior = result["posterior"].to_dataset()
-    copy = model.copied()
-    if rows.complete:
-        yield from ((copy, result, m) for m in range(available))
-        return
-    for m in np.unique(posterior[COMPLETION]):
-        copy.set_data("K", rows.draws[m])
-        part = posterior.isel({"chain": (posterior[COMPLETION] == m).to_numpy()})
-        yield copy, with_group(result.copy(), "posterior", part.drop_vars(COMPLETION)), int(m)

@@ -115,9 +115,7 @@ def k_hat_of_ratios(log_ratio: NDArray[np.float64]) -> float:
 
 def k_hat_of(result: DataTree) -> float:
     """Pareto k-hat from the attributes of a result, or else from its draws."""
-    if "pareto_k" in result.attrs:
-        return float(result.attrs["pareto_k"])
-    return pareto_k(result)
+    return float(result.attrs["pareto_k"]) if "pareto_k" in result.attrs else pareto_k(result)
 
 
 def is_unreliable(k_hat: float) -> bool:
@@ -161,10 +159,8 @@ def convergence_of_ascent(
 ) -> Converged:
     """Apply the rule of coordinate ascent, whose `bound` (iteration,) never falls."""
     if np.isnan(bound).any():
-        raise ValueError(
-            f"The bound of VB on {type(model).__name__} is NaN from iteration "
-            f"{int(np.isnan(bound).argmax())} on."
-        )
+        name, first = type(model).__name__, int(np.isnan(bound).argmax())
+        raise ValueError(f"The bound of VB on {name} is NaN from iteration {first} on.")
     fall = bound.max() - bound[-1] if bound.size else 0.0
     if fall > FALL * (1 + abs(bound.max())):
         return _no(tree, f"The bound ends {fall:.2g} below its maximum, which ascent cannot do.")

@@ -11,7 +11,7 @@ import xarray as xr
 from pymc.logprob.basic import conditional_logp
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import graph_replace
-from pytensor.graph.traversal import walk
+from pytensor.graph.traversal import ancestors
 from xarray import Dataset, DataTree
 
 from ...user_warnings import numpy_warnings
@@ -20,7 +20,7 @@ from .completions import COMPLETION, POOLED
 from .engine import Kind
 from .evaluation import compile_over_draws, compiling_with, python_mode
 from .provenance import check_fitted
-from .result import labelled, with_group
+from .result import joined_draws, labelled, with_group
 
 type Draws = Mapping[str, np.ndarray]
 type _Terms = tuple[list[Variable], dict[Variable, Any]]
@@ -101,10 +101,7 @@ def densities_of(
     values, terms = _terms(model)
     asked = {str(rv.name): terms[rv] for rv in variables}
     evaluate = compile_over_draws(model, values, list(asked.values()))
-    flat = {
-        str(rv.name): (x := posterior[rv.name].to_numpy()).reshape(-1, *x.shape[2:])
-        for rv in model.free_RVs
-    }
+    flat = {str(rv.name): joined_draws(posterior[rv.name]) for rv in model.free_RVs}
     return density_dataset(model, dict(zip(asked, evaluate(flat), strict=True)), posterior)
 
 
@@ -246,12 +243,8 @@ def _why_not(group: Group, model: pm.Model, result: DataTree) -> str | None:
 
 def _parents(model: pm.Model) -> set[str]:
     """Names of the free variables that observed variables depend on directly."""
-    free = {*model.free_RVs}
-
-    def inputs(variable: Variable) -> list[Variable]:
-        return [] if variable in free or variable.owner is None else variable.owner.inputs
-
-    return {str(variable.name) for variable in walk(model.observed_RVs, inputs) if variable in free}
+    above = {*ancestors(model.observed_RVs, blockers=model.free_RVs)}
+    return {str(rv.name) for rv in model.free_RVs if rv in above}
 
 
 def _posterior_predictive(

@@ -144,7 +144,5 @@ def constrained_draws(model: pm.Model, points: NDArray) -> tuple[dict[str, NDArr
     )
     evaluate = pm.compile([joined], graph, mode=python_mode())
     evaluate.trust_input = True
-    *columns, log_density = (
-        np.array(column) for column in zip(*(evaluate(point) for point in points), strict=True)
-    )
+    *columns, log_density = map(np.array, zip(*map(evaluate, points), strict=True))
     return dict(zip([v.name for v in outputs], columns, strict=True)), log_density

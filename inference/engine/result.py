@@ -35,7 +35,6 @@ from .provenance import constants_of, declaration
 Converged = Literal["yes", "no", "unknown", "no fixed point"]
 
 type Array = npt.NDArray[np.float64]
-type Sample = Callable[[int, np.random.Generator], Mapping[str, Array]]
 # Posterior mean and standard deviation of a variable; None for an infinite standard deviation.
 type Moments = tuple[Array, Array | None]
 
@@ -87,7 +86,7 @@ class ExactOutput:
         Moments from draws are NaN where they are known to be infinite.
     """
 
-    sample: Sample
+    sample: Callable[[int, np.random.Generator], Mapping[str, Array]]
     moments: Mapping[str, Moments] | None = None
     log_evidence: float | None = None
     tails: Mapping[str, float | Array] = field(default_factory=dict)
@@ -140,9 +139,7 @@ def draws_to_tree(
         "sample_stats": {name: np.asarray(x)[None] for name, x in (sample_stats or {}).items()},
     }
     return az.from_dict(
-        {name: group for name, group in groups.items() if group},
-        coords={name: value for name, value in coords.items() if value is not None},
-        dims=dims,
+        {name: group for name, group in groups.items() if group}, coords=coords, dims=dims
     )
 
 
@@ -151,10 +148,9 @@ def labelled(
 ) -> Dataset:
     """Dataset of arrays (*leading, ...), by variable, with the model's dims and coords."""
     coords, dims = coords_and_dims_for_inferencedata(model)
-    known = {name: labels for name, labels in coords.items() if labels is not None}
     # A variable with vectors or matrices as values has one log density for each.
     return az.dict_to_dataset(
-        dict(arrays), coords=known, dims=dims, sample_dims=[*leading], skip_event_dims=True
+        dict(arrays), coords=coords, dims=dims, sample_dims=[*leading], skip_event_dims=True
     ).drop_attrs()
 
 
@@ -201,26 +197,20 @@ def stamp(tree: DataTree, model: pm.Model, **attributes: Any) -> DataTree:
 
 def constant_variable(tree: DataTree, model: pm.Model) -> str:
     """Name the first variable of which all draws are the same; empty if there is none."""
-    for rv in model.free_RVs:
-        if rv.name in tree["posterior"]:
-            draws = tree["posterior"].to_dataset()[rv.name]
-            if (draws == draws[0, 0]).all():
-                return str(rv.name)
-    return ""
+    posterior = tree["posterior"].to_dataset()
+    drawn = (str(rv.name) for rv in model.free_RVs if rv.name in posterior)
+    return next((name for name in drawn if (posterior[name] == posterior[name][0, 0]).all()), "")
 
 
 def join_chains(groups: Sequence[Dataset]) -> Dataset:
     """Join groups along their chains, numbered anew, and cut them to the shortest."""
     if "chain" not in groups[0].dims:
         return groups[0]
-    if "draw" in groups[0].dims:
-        shortest = min(group.sizes["draw"] for group in groups)
-        groups = [group.isel(draw=slice(shortest)) for group in groups]
     joined = xr.concat(
         [group.drop_vars("chain", errors="ignore") for group in groups],
         "chain",
         data_vars="minimal",
-        join="override",
+        join="inner",
         combine_attrs="override",
     )
     return joined.assign_coords(chain=np.arange(joined.sizes["chain"]))
@@ -271,21 +261,21 @@ def moments_dataset(model: pm.Model, moments: Mapping[str, Moments]) -> Dataset:
         name: np.full_like(mean, np.nan) if sd is None else sd
         for name, (mean, sd) in moments.items()
     }
-    return _named(labelled(model, means), labelled(model, sds))
+    return suffixed(mean=labelled(model, means), sd=labelled(model, sds))
 
 
 def moments_of_draws(posterior: Dataset) -> Dataset:
     """Moments, chain by chain, of draws (chain, draw, ...)."""
-    moments = _named(posterior.mean("draw"), posterior.std("draw", ddof=1))
+    moments = suffixed(mean=posterior.mean("draw"), sd=posterior.std("draw", ddof=1))
     counts = np.full(posterior.sizes["chain"], posterior.sizes["draw"])
     return moments.assign_coords(draws=("chain", counts))
 
 
-def _named(means: Dataset, sds: Dataset) -> Dataset:
-    """Means and standard deviations by the names that they have in the group."""
+def suffixed(**statistics: Dataset) -> Dataset:
+    """Statistics of variables in one dataset, by the names ``{variable}_{statistic}``."""
     return xr.merge(
-        each.rename({name: f"{name}_{moment}" for name in each})
-        for moment, each in (("mean", means), ("sd", sds))
+        each.rename({name: f"{name}_{statistic}" for name in each})
+        for statistic, each in statistics.items()
     )
 
 
@@ -302,12 +292,16 @@ def pooled(moments: Dataset) -> Dataset:
     return together
 
 
+def joined_draws(draws: xr.DataArray, *dims: Any) -> npt.NDArray:
+    """Draws (sample, ...) of all chains together; `dims` are the order of the other dims."""
+    values = draws.transpose("chain", "draw", *(dims or [...])).to_numpy()
+    return values.reshape(values.shape[0] * values.shape[1], *values.shape[2:])
+
+
 def kept_draws(result: DataTree, name: str) -> xr.DataArray | None:
     """Draws of a variable in a result; None if there are fewer than two."""
     draws = result["posterior"].to_dataset().get(name) if "posterior" in result.children else None
-    if draws is None or draws.sizes["chain"] * draws.sizes["draw"] < 2:
-        return None
-    return draws
+    return None if draws is None or draws.sizes["chain"] * draws.sizes["draw"] < 2 else draws
 
 
 def kept_moments(

@@ -20,6 +20,7 @@ from ...models.multinomial_probit import MultinomialProbit
 from ...numerics.probit import class_probabilities
 from ...validation import argument_error
 from ..engine.provenance import equal_but_for_rounding
+from ..engine.result import joined_draws
 from ..new_objects import check_draws, combined_functions, compared_rows, stack_of_new_objects
 
 
@@ -33,19 +34,14 @@ def _functions_by_draw(
 
     Chains are joined. Kernels with parameters are evaluated once per draw.
     """
-
-    def joined(name: str, *dims: Any) -> NDArray:
-        values = posterior[name].transpose("chain", "draw", *dims).values
-        return values.reshape(-1, *values.shape[2:])
-
-    W = joined("W", "class", "basis")
+    W = joined_draws(posterior["W"], "class", "basis")
     if known_weights is None:
-        beta = joined("beta", "kernel")
+        beta = joined_draws(posterior["beta"], "kernel")
     else:
         beta = np.broadcast_to(known_weights, (len(W), len(known_weights)))
     if not isinstance(kernels, ParametricStack):
         return lambda block: combined_functions(rule, kernels, beta[block], W[block])
-    theta = joined("theta", ...)
+    theta = joined_draws(posterior["theta"])
 
     def functions(block: slice) -> NDArray:
         each = zip(theta[block], beta[block], W[block], strict=True)
@@ -61,10 +57,7 @@ def _kernels_of_new_objects(model: MultinomialProbit, kernels_new: Any) -> xr.Da
     source, given = model.kernel_source, kernels_new
     if isinstance(source, ParametricStack):
         if getattr(given, "parameters", None) != source.parameters:
-            rule = (
-                "kernels(X_new, X_train) of the specification with the parameters "
-                f"{source.parameters}"
-            )
+            rule = f"kernels(X_new, X_train) with the model's parameters {source.parameters}"
             raise argument_error("kernels_new", "predict", rule, type(given).__name__)
         own, new = (each.start["kernel"].values.tolist() for each in (source, given))
         if new != own:
@@ -126,12 +119,8 @@ def identified_quantities(result: DataTree, variant: str) -> Dataset:
     stack = compared_rows(result)
     known = None if "beta" in posterior else data["beta"].to_numpy()
     f = _functions_by_draw(rule(), stack.values, posterior, known)(slice(None))
-    coords: dict[str, Any] = {
-        "chain": posterior["chain"],
-        "draw": posterior["draw"],
-        "obs": stack["obs"].values,
-        "class": posterior["class"].values,
-    }
+    dims = ("chain", "draw", "obs", "class")
+    coords = {dim: (stack if dim == "obs" else posterior)[dim].values for dim in dims}
     contrast = (f - f.mean(-1, keepdims=True)).reshape([len(each) for each in coords.values()])
-    contrasts = xr.DataArray(contrast, coords, [*coords])
+    contrasts = xr.DataArray(contrast, coords, dims)
     return Dataset({"contrast": contrasts, **{name: posterior[name] for name in learned}})

@@ -1,6 +1,5 @@
 """Predictions of `MutualKernelCompletion`: the completed kernels."""
 
-from numbers import Real
 from typing import Any
 
 import arviz as az
@@ -9,7 +8,7 @@ from xarray import Dataset, DataTree
 
 from ...models.mutual_kernel_completion import MutualKernelCompletion
 from ...user_warnings import warn_user
-from ...validation import argument_error
+from ...validation import Fraction, argument_error, check_arguments
 from ..engine.result import kept_draws, kept_moments
 
 OWNER = "predict"
@@ -24,7 +23,7 @@ def completed_kernels(
     kernels_new: Any = None,
     *,
     keep_draws: bool = False,
-    ci_prob: float = 0.9,
+    ci_prob: Fraction = 0.9,
 ) -> Dataset:
     """Completed kernels, their sds, and intervals of the monitored entries; see `predict`.
 
@@ -34,8 +33,7 @@ def completed_kernels(
     if kernels_new is not None:
         rule = "left out for a MutualKernelCompletion: it contains its objects"
         raise argument_error("kernels_new", OWNER, rule, "kernels")
-    if not (isinstance(ci_prob, Real) and 0 < ci_prob < 1):
-        raise argument_error("ci_prob", OWNER, "one number between 0 and 1", repr(ci_prob))
+    check_arguments(completed_kernels, locals(), OWNER)
     kernels = model.problem.kernels
     objects = np.asarray(model.coords["object"])
     mean = np.stack([kernel.unit * kernel.with_zeros() for kernel in kernels])
@@ -43,10 +41,8 @@ def completed_kernels(
     for k, kernel in enumerate(kernels):
         if len(kernel.hidden):
             mean[k], spread = kept_moments(result, f"{model.completion}_{kernel.name}", OWNER)
-            drawn = spread is not None and not model.collapsed
-            sd[k] = spread if drawn else np.nan
-            if not drawn:
-                sd[k][np.ix_(kernel.visible, kernel.visible)] = 0.0
+            sd[k] = np.nan if spread is None or model.collapsed else spread
+            sd[k][np.ix_(kernel.visible, kernel.visible)] = 0.0
     coords = {"kernel": [kernel.name for kernel in kernels], "object": objects, "object_": objects}
     predictions = Dataset(
         {

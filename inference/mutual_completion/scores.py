@@ -71,9 +71,8 @@ def correlation_distance(completed: xr.DataArray, truth: Any) -> xr.DataArray:
     for dim, index in indices.items():
         check_distinct(stack.indexes[dim], "truth", owner)
         if set(index) != set(stack[dim].values.tolist()):
-            raise argument_error(
-                "truth", owner, "of the objects that were completed", f"{stack[dim].values[:3]}..."
-            )
+            got = f"{stack[dim].values[:3]}..."
+            raise argument_error("truth", owner, "of the objects that were completed", got)
     theirs = stack.isel(kernel=[known.index(name) for name in names]).sel(indices)
     distances = 1 - np.atleast_1d(kernel_alignment(ours.to_numpy(), theirs.to_numpy()))
     # Rounding may give proportional kernels a negative distance.
@@ -114,8 +113,7 @@ def missing_entries(
     given = IncompleteKernels.of(kernels, visible, owner=owner)
     chosen = {}
     for kernel in given.kernels:
-        hidden = np.zeros(len(given.objects), dtype=bool)
-        hidden[kernel.hidden] = True
+        hidden = np.isin(np.arange(len(given.objects)), kernel.hidden)
         pairs = np.argwhere(np.triu(hidden[:, None] | hidden))
         if len(pairs):
             kept = rng.choice(len(pairs), min(number, len(pairs)), replace=False)
@@ -166,18 +164,15 @@ def entry_coverage(completed: Dataset, truth: Any, entries: Entries) -> xr.DataA
         if lower[f"entry_{name}"].values.tolist() != labels:
             got = f"{labels[:3]}... of {name!r}"
             raise argument_error("entries", owner, "those that the model was made with", got)
-        rows, columns = zip(*pairs, strict=True)
+        rows, columns = map(list, zip(*pairs, strict=True))
         matrix = by_name[name]
         check_distinct(matrix.indexes["obs"], "truth", owner)
-        at = [
-            matrix.get_index(dim).get_indexer(list(objects))
-            for dim, objects in (("obs", rows), ("basis", columns))
-        ]
+        at = matrix.indexes["obs"].get_indexer(rows), matrix.indexes["basis"].get_indexer(columns)
         if np.min(at) < 0:
             rule = f"labelled as the objects of the entries, {labels[:3]}..."
             got = f"{matrix['obs'].values[:3].tolist()}..."
             raise argument_error("truth", owner, rule, got)
-        values = matrix.to_numpy()[at[0], at[1]]
+        values = matrix.to_numpy()[at]
         inside = (lower.to_numpy() <= values) & (values <= upper.to_numpy())
         shares[name] = float(inside.mean())
     return xr.DataArray([*shares.values()], {"kernel": [*shares]}, dims="kernel", name="coverage")

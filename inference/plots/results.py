@@ -15,7 +15,7 @@ from xarray import DataArray, Dataset, DataTree
 
 from ...validation import argument_error, check_name, check_names
 from ..diagnostics.compare import elements_of, same_elements
-from ..diagnostics.scores import inclusion
+from ..diagnostics.scores import drawn_weights, inclusion
 from ..engine.convergence import is_unreliable, k_hat_of
 from ..engine.paper import identified
 from ..engine.provenance import check_result, check_results
@@ -135,7 +135,7 @@ def plot_weights(results: DataTree | Mapping[str, DataTree], *, kind: str = "for
     owner = "plot_weights"
     check_name(kind, ("forest", "simplex"), "kind", owner)
     named = _by_name(results, owner)
-    draws = {name: _weights(name, tree, owner) for name, tree in named.items()}
+    draws = {name: drawn_weights(tree, f'results["{name}"]', owner) for name, tree in named.items()}
     labels, values = _in_rows(draws, owner)
     selected = {np.issubdtype(array.dtype, np.integer) for array in draws.values()}
     if len(selected) > 1:
@@ -203,15 +203,6 @@ def _styles(results: Mapping[str, DataTree]) -> dict[str, dict[str, Any]]:
     return styles
 
 
-def _weights(name: str, tree: DataTree, owner: str) -> DataArray:
-    """Draws of the weights (chain, draw, kernel), or (chain, draw, output, kernel)."""
-    posterior = tree["posterior"]
-    if "beta" not in posterior or "kernel" not in posterior["beta"].dims:
-        got = f"{name!r} with {', '.join(map(str, posterior.data_vars))}"
-        raise argument_error("results", owner, "results with learned weights 'beta' (kernel)", got)
-    return posterior["beta"].transpose("chain", "draw", ..., "kernel")
-
-
 def _in_rows(
     draws: Mapping[str, DataArray | None], owner: str
 ) -> tuple[list[str], dict[str, NDArray]]:
@@ -243,7 +234,6 @@ def _probabilities() -> tuple[float, float]:
 
 
 def _axis_label(value: str) -> str:
-    """Label of the axis: what the points and lines are."""
     inner, outer = (f"{100 * p:g} %" for p in _probabilities())
     _, kind = INTERVALS[az.rcParams["stats.ci_kind"]]
     return f"{value} (mean, {inner} and {outer} {kind} intervals)"

@@ -16,7 +16,7 @@ Constants come from the training objects only.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self, override
+from typing import Any, ClassVar, Literal, Self, override
 
 import numpy as np
 import pymc as pm
@@ -26,10 +26,10 @@ from scipy.spatial.distance import cdist, pdist
 
 from ...user_warnings import warn_user
 from ...validation import (
+    Positive,
     argument_error,
+    check_arguments,
     check_finite,
-    check_flag,
-    check_name,
     check_positive,
     check_unmasked,
     number_or_nan,
@@ -91,16 +91,13 @@ class BaseKernel(ABC):
 class Radial(BaseKernel):
     """Kernel with a width `gamma`: a number (perhaps `by_median`), "median", or 1 / n_features."""
 
-    gamma: float | str | None = None
+    gamma: Positive | Literal["median"] | None = None
     by_median: bool = False
     #: Gamma times the median squared distance.
     at_median: ClassVar[float]
 
     def __post_init__(self) -> None:
-        if isinstance(self.gamma, str):
-            check_name(self.gamma, ["median"], "gamma", self.function_name)
-        elif self.gamma is not None:
-            check_positive(self.gamma, "gamma", self.function_name)
+        check_arguments(Radial, vars(self), self.function_name)
 
     @override
     def on_training(self, X: Any, argument: str = "X") -> Self:
@@ -168,14 +165,12 @@ class Theta:
     >>> model = kz.MultinomialProbit(kernels(X_train), y_train)
     """
 
-    omega: float = 1.0
-    phi: float = 1.0
+    omega: Positive = 1.0
+    phi: Positive = 1.0
     ard: bool = False
 
     def __post_init__(self) -> None:
-        check_positive(self.omega, "omega", "Theta")
-        check_positive(self.phi, "phi", "Theta")
-        check_flag(self.ard, "ard", "Theta")
+        check_arguments(Theta, vars(self))
 
 
 @dataclass(frozen=True)

@@ -156,9 +156,7 @@ def _checked(
         return values, None
     columns = table.columns
     if ids is not None and reference is not None:
-        rule = (
-            "of the same objects as the first table with ids (if some lack tables: KernelCompleter)"
-        )
+        rule = "of the same objects as the first table with ids (if some lack one: KernelCompleter)"
         rows = order_of(ids, reference, argument, "Kernels", rule, by_position=False)
         if rows is not None:
             values = values[rows]
@@ -184,8 +182,7 @@ def _features_of_dask(X: Any, argument: str) -> Any:
 
 
 def _finite(block: Any, argument: str, block_info: Any) -> NDArray:
-    """Numbers of a chunk."""
-    values = _real(block, argument)
+    values = check_real(block, argument, "Kernels", booleans=True)
     bad = np.argwhere(~np.isfinite(values))
     if len(bad):
         first, column = bad[0].tolist()
@@ -206,24 +203,10 @@ def _as_features(table: Any, argument: str) -> NDArray:
     if array.ndim != 2 or 0 in array.shape:
         rule = "of shape (objects, features)"
         raise argument_error(argument, "Kernels", rule, f"shape {array.shape}")
-    array = _real(array, argument)
+    array = check_real(array, argument, "Kernels", booleans=True)
     labels = table.axes if isinstance(table, pd.DataFrame) else ()
     check_finite(array, argument, "Kernels", labels, similarities=len(array) == array.shape[1])
     return array
-
-
-def _real(table: Any, argument: str) -> NDArray:
-    """Numbers and booleans as floats; anything else is an error."""
-    array = table if np.ma.isMaskedArray(table) else np.asarray(table)
-    if array.dtype.kind in "mM":
-        raise argument_error(argument, "Kernels", "real numbers", str(array.dtype))
-    # Booleans are valid features, but `check_real` refuses them.
-    if array.dtype.kind == "b":
-        array = array.astype(float)
-    elif array.dtype.kind == "O":
-        plain = [float(x) if isinstance(x, bool | np.bool_) else x for x in array.ravel()]
-        array = np.array(plain, dtype=object).reshape(array.shape)
-    return check_real(array, argument, "Kernels")
 
 
 def counts_as(labels: NDArray, training: NDArray) -> bool:

@@ -222,7 +222,5 @@ class ParametricStack(KernelSource):
 
     @override
     def learned_parts(self) -> list[tuple[LearnedKernel, slice]]:
-        numbers = [len(kernel.labels) for kernel in self.learned]
-        ends = np.cumsum(numbers).tolist()
-        parts = [slice(end - number, end) for number, end in zip(numbers, ends, strict=True)]
-        return list(zip(self.learned, parts, strict=True))
+        ends = np.cumsum([0, *(len(kernel.labels) for kernel in self.learned)]).tolist()
+        return list(zip(self.learned, map(slice, ends[:-1], ends[1:]), strict=True))

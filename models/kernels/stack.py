@@ -357,7 +357,6 @@ def _of_tables(kernels: Any, like: xr.DataArray | None, owner: str, argument: st
 
 
 def _named(kernels: Any, like: xr.DataArray | None, owner: str, argument: str) -> dict[str, Any]:
-    """Name each matrix, an array or a DataFrame."""
     if isinstance(kernels, Mapping):
         if not kernels:
             raise argument_error(argument, owner, "at least one kernel", "none")

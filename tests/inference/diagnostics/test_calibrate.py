@@ -8,6 +8,7 @@ import numpy as np
 import pymc as pm
 import pytest
 from matplotlib import pyplot
+from pymc.backends.arviz import find_observations
 from scipy import signal, stats
 from xarray import DataArray
 from xarray.testing import assert_identical
@@ -20,7 +21,6 @@ from kernelzoo.inference.diagnostics.calibrate import (
     FromPrior,
     detectable_bias,
     detectable_scale,
-    observation,
     power,
     ranks,
     set_observations,
@@ -66,7 +66,7 @@ class Conjugate(Engine):
         FITS.append(run.random_seed)
         if len(FITS) in INTERRUPTED:
             raise KeyboardInterrupt
-        y = np.concatenate([observation(model, rv) for rv in model.observed_RVs])
+        y = np.concatenate([*find_observations(model).values()])
         if y.mean() > self.fails_above:
             raise FloatingPointError("too large")
         variance = 1 / (len(y) + 1)
@@ -249,7 +249,7 @@ def test_any_model_and_generic_engines():
     assert checked.attrs["calibrated"] == 1
     assert checked.attrs["engine"] == "Laplace"
     assert checked["prior_sbc"]["log_likelihood"].shape == (1, 20)
-    np.testing.assert_array_equal(observation(model, model["y"]), Y)
+    np.testing.assert_array_equal(find_observations(model)["y"], Y)
 
 
 def test_arviz_draws_the_ranks_and_netcdf_keeps_them(tmp_path):

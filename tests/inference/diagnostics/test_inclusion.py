@@ -65,7 +65,7 @@ def test_errors_name_the_argument(beta, options, message):
 def test_weights_are_needed():
     tree = result(selections())
     tree["posterior"] = DataTree(tree["posterior"].to_dataset().rename(beta="alpha"))
-    with pytest.raises(ValueError, match=r"draws of the weights 'beta' \(kernel\)"):
+    with pytest.raises(ValueError, match=r"draws of learned weights 'beta' \(kernel\)"):
         kz.inclusion(tree)
 
 
