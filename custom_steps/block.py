@@ -39,13 +39,12 @@ class ValueMap:
     ):
         self.value_names = {str(rv.name): str(model.rvs_to_values[rv].name) for rv in rvs}
         self._dtypes = {str(rv.name): np.dtype(rv.dtype) for rv in rvs}
-        transformed = [
-            rv for rv in rvs if model.rvs_to_transforms[rv] is not None and rv.name not in packed
-        ]
         self._forward: dict[str, Map] = {}
         self._backward: dict[str, Map] = {}
-        for rv in transformed:
+        for rv in rvs:
             transform, name = model.rvs_to_transforms[rv], str(rv.name)
+            if transform is None or name in packed:
+                continue
             if type(transform) in _BY_NUMPY:
                 self._forward[name], self._backward[name] = _BY_NUMPY[type(transform)]
             else:
@@ -57,9 +56,7 @@ class ValueMap:
         """Values of the variables at a point, as read-only arrays keyed by variable name."""
         values = {name: point[value_name] for name, value_name in self.value_names.items()}
         # NumPy returns scalars for arrays without dimensions.
-        values.update(
-            {name: np.asarray(back(values[name])) for name, back in self._backward.items()}
-        )
+        values |= {name: np.asarray(back(values[name])) for name, back in self._backward.items()}
         # Views, because the point's own arrays must stay writeable.
         values = {name: value.view() for name, value in values.items()}
         for value in values.values():
@@ -72,9 +69,7 @@ class ValueMap:
             name: np.array(values[name], dtype=self._dtypes[name], order="C")
             for name in self.value_names
         }
-        fresh.update(
-            {name: np.asarray(forth(fresh[name])) for name, forth in self._forward.items()}
-        )
+        fresh |= {name: np.asarray(forth(fresh[name])) for name, forth in self._forward.items()}
         return {self.value_names[name]: value for name, value in fresh.items()}
 
 
@@ -163,15 +158,6 @@ def _variables(given: Sequence[TensorVariable | str], model: pm.Model) -> list[T
     return [model[each] if isinstance(each, str) else each for each in given]
 
 
-def _data_of(model: pm.Model) -> dict[str, Any]:
-    """Arrays of a model's data by name, which pm.set_data replaces."""
-    return {str(data.name): data.get_value(borrow=True) for data in model.data_vars}
-
-
-def _no_model() -> None:
-    """Stand for a reference to a model in a step that was sent to another process."""
-
-
 class Shared(TypedDict, total=False):
     """Keyword arguments that every step takes; `GibbsBlock` documents them."""
 
@@ -254,7 +240,9 @@ class GibbsBlock(BlockedStep):
         if isinstance(model, Declaration):
             check_conditional(model, owned, owner)
         self.rng = get_random_generator(rng)
-        self._made_of = ref(model), owned, _data_of(model)
+        # pm.set_data replaces the arrays of a model's data.
+        arrays = [(data, data.get_value(borrow=True)) for data in model.data_vars]
+        self._made_of: Any = ref(model), owned, arrays
         self._output_map = ValueMap(model, owned, self.packed)
         read = _variables([*needs, *reads], model)
         self._input_map = ValueMap(model, [*owned, *read], self.packed)
@@ -336,14 +324,13 @@ class GibbsBlock(BlockedStep):
 
     def _check_model(self) -> None:
         """Raise ValueError if the step would sample the model as it was when the step was made."""
-        made_of, owned, data = self._made_of
         # In a process of its own a step has no model: it was checked on its way there.
-        if (model := made_of()) is None:
+        if self._made_of is None or (model := self._made_of[0]()) is None:
             return
-        owner = type(self).__name__
+        owner, (_, owned, arrays) = type(self).__name__, self._made_of
         if isinstance(model, Declaration):
             check_conditional(model, owned, owner)
-        if changed := [name for name, now in _data_of(model).items() if now is not data.get(name)]:
+        if changed := [x.name for x, old in arrays if x.get_value(borrow=True) is not old]:
             raise ValueError(
                 f"{owner} was made before pm.set_data set {', '.join(changed)}, and would sample "
                 "given the old data: make a new step."
@@ -352,7 +339,7 @@ class GibbsBlock(BlockedStep):
     @override
     def __getstate__(self) -> dict[str, Any]:
         self._check_model()
-        return self.__dict__ | {"_made_of": (_no_model, (), {})}
+        return self.__dict__ | {"_made_of": None}
 
     def setup_chain(self, rng: RandomGenerator, tune: int, draws: int) -> None:
         """Start a chain with its own generator and without tuning of a previous chain."""
