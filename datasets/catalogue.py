@@ -84,8 +84,7 @@ def load(name: str) -> Dataset:
 
 
 def _features_and_labels(frame: pd.DataFrame) -> dict[str, Any]:
-    X = frame.drop(columns="label").astype(float)
-    return {"X": X, "y": np.array(frame["label"].tolist())}
+    return {"X": frame.drop(columns="label").astype(float), "y": np.array(frame["label"].tolist())}
 
 
 def _of_file(name: str, row: Mapping[str, Any]) -> dict[str, Any]:
@@ -163,8 +162,7 @@ def verified(row: Mapping[str, Any]) -> Path | None:
 
 
 def _found(row: Mapping[str, Any]) -> Path | None:
-    paths = (folder / row["file"] for folder in search_folders())
-    return next(filter(Path.is_file, paths), None)
+    return next(filter(Path.is_file, (folder / row["file"] for folder in search_folders())), None)
 
 
 def user_folder() -> Path:

@@ -211,8 +211,7 @@ class Dataset:
                 parts = _standardized(parts) if standardize else parts
             elif table.shape[1] == len(table):
                 parts = [part.iloc[:, train] for part in parts]
-            for tables, part in zip(X, parts, strict=True):
-                tables[view] = part
+            X[0][view], X[1][view] = parts
         if not isinstance(self.X, dict):
             X = [tables[self.name] for tables in X]
         y = self._labels("split")

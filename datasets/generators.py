@@ -117,15 +117,15 @@ def cohort(n: Count = 200, seed: Seed = 0, separation: PositiveOrZero = 1.0) -> 
     u, v = centres[y] + rng.normal(size=(2, n, 2))
     # The centres have equal norms, which cancel in p(y | u, v).
     score = (u + v) @ centres.T
-    noise = {block: rng.normal(size=(n, m)) for block, m in COHORT_FEATURES.items()}
-    blocks = dict(noise)
-    blocks["clinical"] = u @ rng.normal(scale=0.5, size=(2, 12)) + noise["clinical"]
+    blocks = {block: rng.normal(size=(n, m)) for block, m in COHORT_FEATURES.items()}
+    blocks["clinical"] += u @ rng.normal(scale=0.5, size=(2, 12))
     loadings = np.zeros((2, COHORT_FEATURES["expression"]))
     loadings[:, :ACTIVE_GENES] = rng.normal(scale=0.5, size=(2, ACTIVE_GENES))
-    blocks["expression"] = v @ loadings + noise["expression"]
+    blocks["expression"] += v @ loadings
     sites = range(COHORT_FEATURES["methylation"])
     chosen = np.stack([rng.choice(ACTIVE_GENES, 10, replace=False) for _ in sites])
-    blocks["methylation"] = blocks["expression"][:, chosen].mean(axis=2) + noise["methylation"] / 4
+    blocks["methylation"] /= 4
+    blocks["methylation"] += blocks["expression"][:, chosen].mean(axis=2)
     X: Features = {b: pd.DataFrame(x, columns=numbered(b, x.shape[1])) for b, x in blocks.items()}
     extras = {"probability": softmax(score, axis=1)}
     return Dataset("cohort", X, y, card_of("cohort"), extras=extras)
