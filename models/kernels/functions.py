@@ -35,7 +35,8 @@ def gaussian(gamma: float | Literal["median"] | Theta | None = None) -> Kernels:
     >>> kernels(X_train)["kernel"].values
     array(['gaussian(median=0.01911)', 'linear'], dtype='<U24')
     """
-    return _one(LearnedGaussian(gamma) if isinstance(gamma, Theta) else base.Gaussian(gamma))
+    kernel = LearnedGaussian(gamma) if isinstance(gamma, Theta) else base.Gaussian(gamma)
+    return Kernels((Member(kernel),))
 
 
 def inverse_multiquadric(gamma: float | Literal["median"] | None = None) -> Kernels:
@@ -50,7 +51,7 @@ def inverse_multiquadric(gamma: float | Literal["median"] | None = None) -> Kern
     --------
     >>> stack = kz.kernels.inverse_multiquadric("median")(X_train)
     """
-    return _one(base.InverseMultiquadric(gamma))
+    return Kernels((Member(base.InverseMultiquadric(gamma)),))
 
 
 def polynomial(degree: int = 2, gamma: float = 1.0, coef0: float = 1.0) -> Kernels:
@@ -64,7 +65,7 @@ def polynomial(degree: int = 2, gamma: float = 1.0, coef0: float = 1.0) -> Kerne
     --------
     >>> stack = kz.polynomial(2, gamma=0.1)(X_train)
     """
-    return _one(base.Polynomial(degree, gamma, coef0))
+    return Kernels((Member(base.Polynomial(degree, gamma, coef0)),))
 
 
 def linear() -> Kernels:
@@ -74,7 +75,7 @@ def linear() -> Kernels:
     --------
     >>> stack = kz.linear()(X_train)
     """
-    return _one(base.Linear())
+    return Kernels((Member(base.Linear()),))
 
 
 def precomputed() -> Kernels:
@@ -90,7 +91,7 @@ def precomputed() -> Kernels:
     >>> gram = np.exp(-squared_distances)
     >>> stack = kz.kernels.precomputed().normalize("trace")(gram)
     """
-    return _one(base.Precomputed())
+    return Kernels((Member(base.Precomputed()),))
 
 
 def covariance(function: Any) -> Kernels:
@@ -103,11 +104,9 @@ def covariance(function: Any) -> Kernels:
     >>> kz.kernels.covariance(pm.gp.cov.Matern52(3, ls=1.5))
     """
     if not isinstance(function, pm.gp.cov.BaseCovariance):
-        raise TypeError(
-            "The 'function' argument of covariance must be a covariance function of pm.gp.cov. "
-            f"Got {function!r}."
-        )
-    return _one(base.Covariance(function))
+        rule = "The 'function' argument of covariance must be a covariance function of pm.gp.cov."
+        raise TypeError(f"{rule} Got {function!r}.")
+    return Kernels((Member(base.Covariance(function)),))
 
 
 def basis_expansion(function: Callable[[NDArray], NDArray]) -> Kernels:
@@ -121,8 +120,4 @@ def basis_expansion(function: Callable[[NDArray], NDArray]) -> Kernels:
     >>> squares = kz.kernels.basis_expansion(np.square).named("squares")
     >>> squares(X_train).shape
     """
-    return _one(base.BasisExpansion(function))
-
-
-def _one(kernel: base.BaseKernel) -> Kernels:
-    return Kernels((Member(kernel),))
+    return Kernels((Member(base.BasisExpansion(function)),))

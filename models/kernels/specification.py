@@ -12,7 +12,6 @@ D features.
 """
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
@@ -288,7 +287,13 @@ class TrainedKernels:
     @cached_property
     def origins(self) -> str:
         """What identifies each kernel's normalisation and training objects, as JSON."""
-        return json.dumps({member.name: _origin(member, self.objects) for member in self.members})
+        origins, train = {}, self.objects
+        for member in self.members:
+            # Kernels with parameters hold the training objects themselves.
+            held = not member.is_kernel or isinstance(member.kernel, base.LearnedGaussian)
+            trained: Any = () if held else (len(train.labels), train.fingerprint(member.space))
+            origins[member.name] = Origin(" ".join(member.steps), *trained)
+        return json.dumps(origins)
 
     @cached_property
     def _code(self) -> str:
@@ -308,14 +313,12 @@ class TrainedKernels:
         """Compute the stack of kernels between objects and the training objects."""
         train, members = self.objects, self.members
         new = feature_spaces(X, train)
-        _check_features(members, train, new)
+        self._check_features(new)
         if new is train:
             for space in dict.fromkeys(member.space for member in members if member.sums_features):
                 warn_of_unequal_scales(train.features[space], space)
-        if any(is_dask(new.features[member.space]) for member in members):
-            values = _values_of_dask(members, self.functions, new, train)
-        else:
-            values = _values(members, self.functions, new)
+        on_dask = any(is_dask(new.features[member.space]) for member in members)
+        values = self._values_of_dask(new) if on_dask else self._values(new)
         basis = train.labels
         if not all(member.is_kernel for member in members):
             basis = np.array([f"phi{m}{self._code}" for m in range(values.shape[2])])
@@ -341,39 +344,74 @@ class TrainedKernels:
         )
         return ParametricStack(stack, learned) if learned else stack
 
+    def _check_features(self, new: Objects) -> None:
+        """Raise unless new objects have the features, or similarities, of the training objects."""
+        for member in self.members:
+            if member.space not in new.features:
+                given = new.features.keys()
+                rule = f"a dict with the feature space {member.space!r} of the training objects"
+                rule = "one array, as the training objects are" if member.space is None else rule
+                got = "one array" if None in given else f"a dict with {list(given)}"
+                raise argument_error("X", "Kernels", rule, got)
+            n_train, width = self.objects.features[member.space].shape
+            shape = new.features[member.space].shape
+            if not isinstance(member.kernel, base.Precomputed):
+                if shape[1] != width:
+                    rule = f"of {width} features, as the training objects are"
+                    raise argument_error("X", member.name, rule, f"{shape[1]} features")
+            elif n_train != width:
+                rule = "a square Gram matrix of the training objects (for new objects: their "
+                rule += "similarities first, the training Gram matrix second)"
+                raise argument_error("X", member.name, rule, f"shape {(n_train, width)}")
+            elif shape[1] != n_train:
+                hint = ", which looks transposed" if shape[0] == n_train else ""
+                rule = f"of shape (new objects, {n_train} training objects)"
+                raise argument_error("X", member.name, rule, f"shape {shape}{hint}")
 
-def _check_features(members: Sequence[Member], train: Objects, new: Objects) -> None:
-    """Raise unless new objects have the features, or similarities, of the training objects."""
-    for member in members:
-        if member.space not in new.features:
-            given = new.features.keys()
-            rule = f"a dict with the feature space {member.space!r} of the training objects"
-            rule = "one array, as the training objects are" if member.space is None else rule
-            got = "one array" if None in given else f"a dict with {list(given)}"
-            raise argument_error("X", "Kernels", rule, got)
-        n_train, width = train.features[member.space].shape
-        shape = new.features[member.space].shape
-        if not isinstance(member.kernel, base.Precomputed):
-            if shape[1] != width:
-                rule = f"of {width} features, as the training objects are"
-                raise argument_error("X", member.name, rule, f"{shape[1]} features")
-        elif n_train != width:
-            rule = "a square Gram matrix of the training objects (for new objects: their "
-            rule += "similarities first, the training Gram matrix second)"
-            raise argument_error("X", member.name, rule, f"shape {(n_train, width)}")
-        elif shape[1] != n_train:
-            hint = ", which looks transposed" if shape[0] == n_train else ""
-            rule = f"of shape (new objects, {n_train} training objects)"
-            raise argument_error("X", member.name, rule, f"shape {shape}{hint}")
+    def _values(self, new: Objects) -> NDArray:
+        """Kernels (S, n, M) of objects in memory."""
+        columns = {}
+        for member, function in zip(self.members, self.functions, strict=True):
+            columns[member.name] = function(new.features[member.space])
+            if not np.isfinite(columns[member.name]).all():
+                size = max(float(np.abs(each).max()) for each in new.features.values())
+                rule = "small enough that kernels do not overflow: standardise the features"
+                got = f"entries up to {size:.3g} in size, for which {member.name!r} is not finite"
+                raise argument_error("X", "Kernels", rule, got)
+        _one_width({name: values.shape[1] for name, values in columns.items()})
+        return np.stack([*columns.values()])
 
+    def _values_of_dask(self, new: Objects) -> Any:
+        """Dask array (S, n, M) in the features' chunks of objects, or smaller ones of 64 MB."""
+        import dask
+        import dask.array as da
 
-def _origin(member: Member, train: Objects) -> Origin:
-    """Return what identifies a kernel's normalisation and training objects."""
-    steps = " ".join(member.steps)
-    # Kernels with parameters hold the training objects themselves.
-    if not member.is_kernel or isinstance(member.kernel, base.LearnedGaussian):
-        return Origin(steps)
-    return Origin(steps, len(train.labels), train.fingerprint(member.space))
+        for member in self.members:
+            if isinstance(member.kernel, base.LearnedGaussian | base.BasisExpansion):
+                rule = "kernels without parameters to learn, and no functions, for a Dask array"
+                raise argument_error("kernels", "Kernels", rule, repr(member.kernel.title))
+        n_train = len(self.objects.labels)
+        widths = {m.name: m.landmarks[0] if m.landmarks else n_train for m in self.members}
+        width = _one_width(widths)
+        kernels = [(m.space, f) for m, f in zip(self.members, self.functions, strict=True)]
+        spaces = list(dict.fromkeys(member.space for member in self.members))
+        features = [new.features[space] for space in spaces]
+        rows = next(X.chunks[0] for X in features if is_dask(X))
+        most = max(1, LARGEST // (len(kernels) * width))
+        size = rows if max(rows) <= most else most
+        features = [da.asarray(X).rechunk((size, -1)) for X in features]
+        # One task holds the kernels, which go to each worker once.
+        shared = dask.delayed(list, pure=False)(dask.delayed(kernels, traverse=False))
+
+        def of_chunk(*features: NDArray, kernels: list[Any]) -> NDArray:
+            by_space = dict(zip(spaces, features, strict=True))
+            return np.stack([function(by_space[space]) for space, function in kernels])
+
+        return da.map_blocks(
+            of_chunk, *features, kernels=shared,
+            new_axis=0, chunks=((len(kernels),), features[0].chunks[0], (width,)), dtype=float,
+            meta=np.empty((0, 0, 0)),
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -418,61 +456,9 @@ def _function_of(member: Member, train: Objects) -> NormalizedKernel:
     return NormalizedKernel(kernel, X, scale, steps, member.name)
 
 
-def _values(
-    members: Sequence[Member], functions: Sequence[NormalizedKernel], objects: Objects
-) -> NDArray:
-    """Kernels (S, n, M) of objects in memory."""
-    columns = {}
-    for member, function in zip(members, functions, strict=True):
-        columns[member.name] = function(objects.features[member.space])
-        if not np.isfinite(columns[member.name]).all():
-            largest = max(float(np.abs(each).max()) for each in objects.features.values())
-            rule = "small enough that kernels do not overflow: standardise the features"
-            got = f"entries up to {largest:.3g} in size, for which {member.name!r} is not finite"
-            raise argument_error("X", "Kernels", rule, got)
-    _one_width({name: values.shape[1] for name, values in columns.items()})
-    return np.stack([*columns.values()])
-
-
 def _one_width(widths: dict[str, int]) -> int:
     """Return the number of basis functions of all kernels; raise if they differ."""
     if len(set(widths.values())) > 1:
         rule = "mapped to as many basis functions by every kernel"
         raise argument_error("X", "Kernels", rule, str(widths))
     return next(iter(widths.values()))
-
-
-def _values_of_dask(
-    members: Sequence[Member],
-    functions: Sequence[NormalizedKernel],
-    objects: Objects,
-    train: Objects,
-) -> Any:
-    """Dask array (S, n, M) in the features' chunks of objects, or smaller ones of 64 MB."""
-    import dask
-    import dask.array as da
-
-    for member in members:
-        if isinstance(member.kernel, base.LearnedGaussian | base.BasisExpansion):
-            rule = "kernels without parameters to learn, and no functions, for a Dask array"
-            raise argument_error("kernels", "Kernels", rule, repr(member.kernel.title))
-    n_train = len(train.labels)
-    width = _one_width({m.name: m.landmarks[0] if m.landmarks else n_train for m in members})
-    kernels = [(m.space, function) for m, function in zip(members, functions, strict=True)]
-    spaces = list(dict.fromkeys(member.space for member in members))
-    features = [objects.features[space] for space in spaces]
-    rows = next(X.chunks[0] for X in features if is_dask(X))
-    most = max(1, LARGEST // (len(kernels) * width))
-    features = [da.asarray(X).rechunk((rows if max(rows) <= most else most, -1)) for X in features]
-    # One task holds the kernels, which go to each worker once.
-    shared = dask.delayed(list, pure=False)(dask.delayed(kernels, traverse=False))
-
-    def of_chunk(*features: NDArray, kernels: list[Any]) -> NDArray:
-        by_space = dict(zip(spaces, features, strict=True))
-        return np.stack([function(by_space[space]) for space, function in kernels])
-
-    return da.map_blocks(
-        of_chunk, *features, kernels=shared,
-        new_axis=0, chunks=((len(kernels),), features[0].chunks[0], (width,)), dtype=float,
-        meta=np.empty((0, 0, 0)),
-    )  # fmt: skip

@@ -306,11 +306,8 @@ def _of_array(
         order = square_order(stack["obs"], stack["basis"], argument, owner)
         stack = stack if order is None else stack.isel(basis=order)
     s, n, m = stack.shape
-    default: dict[str, Any] = {
-        "kernel": [f"K{s}" for s in range(s)],
-        "obs": np.arange(n),
-        "basis": np.arange(m),
-    }
+    names = [f"K{k}" for k in range(s)]
+    default: dict[str, Any] = {"kernel": names, "obs": np.arange(n), "basis": np.arange(m)}
     if like is not None:
         default["obs"] = ("obs", labels_after(like["basis"].values, n), NUMBERED)
     missing = {dim: labels for dim, labels in default.items() if dim not in stack.coords}
