@@ -103,8 +103,7 @@ class KernelReader(BaseEstimator):
         blocks = frozenset(tables)
         specification = _normalized(specified(kernels, [*tables], owner), self.normalize, owner)
         grams = {b for b in tables if not specification.grams.isdisjoint({None, b})}
-        for block in grams:
-            tables[block] = with_ids_of_columns(tables[block])
+        tables |= {block: with_ids_of_columns(tables[block]) for block in grams}
         order = ids_of(tables) if order is None else order
         bound = {member.space for member in specification.members}
         if None not in bound:
@@ -174,10 +173,8 @@ class KernelReader(BaseEstimator):
             rule = "None, because X names its blocks"
             raise argument_error("blocks", owner, rule, repr(self.blocks))
         if reset:
-            if hasattr(self, "feature_names_in_"):
-                del self.feature_names_in_
-            widths = [np.shape(table)[1:2] for table in tables.values()]
-            self.n_features_in_ = sum(int(width[0]) for width in widths if width)
+            self.__dict__.pop("feature_names_in_", None)
+            self.n_features_in_ = sum(sum(np.shape(table)[1:2]) for table in tables.values())
         return tables
 
     def _tables_of_one(self, X: Any, reset: bool) -> Tables:

@@ -133,15 +133,10 @@ class KernelCompleter(
         self._seed = integer_seed(self.random_state, "random_state", OWNER)
         n = len(next(iter(tables.values())))
         self._nu = n - 1 + check_positive(self.excess, "excess", OWNER)
+        same = {name: getattr(self, name) for name in ("method", "engine", "draws", "progressbar")}
+        settings = {"lam": self.lam, "nu": self._nu, "jitter": self.jitter}
         completion = complete_kernels(
-            tables,
-            method=self.method,
-            engine=self.engine,
-            draws=self.draws,
-            normalize=steps,
-            random_seed=self._seed,
-            progressbar=self.progressbar,
-            model={"lam": self.lam, "nu": self._nu, "jitter": self.jitter},
+            tables, normalize=steps, random_seed=self._seed, model=settings, **same
         )
         if self.method == "mutual" and self.engine != "em" and len(completion) < self.draws:
             # New objects that lack kernels have as many draws as if training objects lacked some.

@@ -101,26 +101,18 @@ class KernelPredictor(KernelReader):
         seed = self.random_state
         if isinstance(seed, np.random.RandomState):
             seed = int(seed.randint(np.iinfo(np.int32).max))
+        sampling = {name: getattr(self, name) for name in ("draws", "tune", "chains", "cores")}
+        sampling["random_seed"] = seed
         options = {"progressbar": False} | (self.fit_options or {})
-        if options.keys() & {"draws", "tune", "chains", "cores", "random_seed"}:
+        if options.keys() & sampling.keys():
             rule = "without draws, tune, chains, cores and seed: the estimator's own parameters"
             raise argument_error("fit_options", type(self).__name__, rule, repr(self.fit_options))
         with predictions_alone():
-            result = fit(
-                self.model_,
-                self.engine,
-                draws=self.draws,
-                tune=self.tune,
-                chains=self.chains,
-                cores=self.cores,
-                random_seed=seed,
-                **options,
-            )
+            result = fit(self.model_, self.engine, **sampling, **options)
         if log_scores is not None:
             # In the result, which saved estimators keep.
-            result["selection"] = DataTree(
-                Dataset({"log_score": log_scores}, attrs=log_scores.attrs)
-            )
+            scores = Dataset({"log_score": log_scores}, attrs=log_scores.attrs)
+            result["selection"] = DataTree(scores)
         self.result_ = result
         return self
 
@@ -330,12 +322,8 @@ class KernelPredictor(KernelReader):
         if why_no_selection(model) is not None:
             return _Candidate(kernels, options, None)
         scale, rule = self._without_choice
-        selection = select(
-            model,
-            scales=SCALES if scale in chosen else [options[scale]],
-            choose_weights=rule in chosen,
-            progressbar=False,
-        )
+        scales = SCALES if scale in chosen else [options[scale]]
+        selection = select(model, scales=scales, choose_weights=rule in chosen, progressbar=False)
         return _Candidate(kernels, options | selection.settings, selection.log_scores)
 
     @abstractmethod
