@@ -112,9 +112,8 @@ def splits(
     # Rare classes keep enough objects to be in every training part.
     kept = [m[: max(round(share * len(m)), folds)] for m in members]
     chosen = np.sort(np.concatenate(kept))
-    with warnings.catch_warnings():
-        # A class with fewer objects than folds is not in every fold.
-        warnings.simplefilter("ignore", UserWarning)
+    # A class with fewer objects than folds is not in every fold.
+    with warnings.catch_warnings(action="ignore", category=UserWarning):
         folds = min(folds, len(chosen))
         for part in splitter(folds, shuffle=True, random_state=seed).split(chosen, y[chosen]):
             train, new = (np.flatnonzero(np.isin(copy_of, chosen[rows])) for rows in part)
@@ -181,8 +180,7 @@ def loo_kfold(
     warned, draws = False, 0
     with stopped_by_ctrl_c(), track(len(folds), "Folds", visible=progressbar) as bar:
         for train, new in folds:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)
+            with warnings.catch_warnings(action="ignore", category=UserWarning):
                 part, kernels_new = parts(model, stack, train, new)
                 result = fit(part, engine, random_seed=seed, progressbar=False, **options)
                 predicted = predict(part, result, kernels_new, progressbar=False)
@@ -382,8 +380,7 @@ def _scored(
         settings["combination"] = FixedWeights([1.0])
     assert paper.path is not None
     assert paper.predict is not None
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
+    with warnings.catch_warnings(action="ignore", category=UserWarning):
         part, kernels_new = parts(model, stack, *fold, **settings)
         for sample in paper.path(part, scales):
             draws, _ = sample(DRAWS, np.random.default_rng(seed))

@@ -248,9 +248,8 @@ def seconds_of(model: pm.Model, engine: PaperEngine[Any], run: Run) -> float:
         threadpool_limits(1, user_api="blas"),
         numpy_warnings(),
         compiling_with(python_mode()),
-        warnings.catch_warnings(),
+        warnings.catch_warnings(action="ignore"),
     ):
-        warnings.simplefilter("ignore")
         try:
             output = engine.implement(model, replace(run, clock=clock))
         except (ValueError, OutOfTime):

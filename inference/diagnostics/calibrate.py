@@ -333,9 +333,8 @@ class Replicates:
         seed, fit_seed, rank_seed = map(int, sequence.generate_state(3))
         model = self.simulator.model
         truth, data = self.simulator.draw(seed)
-        with warnings.catch_warnings(), quiet_sampler():
-            # What a fit warns of would come once per replicate; the record says what matters.
-            warnings.simplefilter("ignore")
+        # What a fit warns of would come once per replicate; the record says what matters.
+        with warnings.catch_warnings(action="ignore"), quiet_sampler():
             set_observations(model, data)
             result = fit(model, self.engine, random_seed=fit_seed, **QUIET, **self.options)
             if (by := result.attrs.get("ended_by")) == "interrupt":

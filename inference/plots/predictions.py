@@ -174,11 +174,8 @@ def plot_reliability(
             axes.annotate(str(n), (x, y), corner, textcoords="offset points", color=color, ha=side)
     axes.legend().remove()
     figure.legend(loc="outside lower center", ncols=2, frameon=False)
-    axes.set(
-        xlabel="probability of the predicted class",
-        ylabel="frequency of correct predictions",
-        title=f"Reliability on {len(correct)} objects, and how many per bin",
-    )
+    axes.set(xlabel="probability of the predicted class", ylabel="frequency of correct predictions")
+    axes.set_title(f"Reliability on {len(correct)} objects, and how many per bin")
     axes.spines[["top", "right"]].set_visible(False)
     return axes
 

@@ -250,12 +250,9 @@ def _draw_rows(
     """
     numbers = [len(rows) for rows, _ in panels.values()]
     height = 1.0 + 0.35 * len(numbers) + sum(numbers) * (0.14 + 0.08 * len(styles))
+    ratios, size = [n + 0.6 for n in numbers], (6.4, height)
     figure, axes = plt.subplots(
-        len(panels),
-        figsize=(6.4, height),
-        height_ratios=[n + 0.6 for n in numbers],
-        layout="constrained",
-        squeeze=False,
+        len(panels), figsize=size, height_ratios=ratios, layout="constrained", squeeze=False
     )
     shifts = SPREAD * (np.arange(len(styles)) - (len(styles) - 1) / 2) / len(styles)
     for (title, (names, by_engine)), each in zip(panels.items(), axes[:, 0], strict=True):
