@@ -24,8 +24,7 @@ def list_engines(options: argparse.Namespace, console: Console) -> None:
     """Print which engines apply to each model's example; for one model, why others do not."""
     if options.model is not None:
         models = {model.__name__: model for model in kz.MODELS}
-        example = models[check_name(options.model, models, "MODEL", "engines")].example()
-        whole = kz.engines(example)
+        whole = kz.engines(models[check_name(options.model, models, "MODEL", "engines")].example())
         shown = EngineTable(whole.title, whole.frame.drop(columns="settings"))
         console.print(repr(shown), markup=False, highlight=False)
         return

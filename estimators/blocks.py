@@ -147,10 +147,9 @@ class KernelReader(BaseEstimator):
         check_is_fitted(self)
         fitted, tables = self._fitted, self._tables(X, reset=False)
         if not fitted.objects.features.keys() <= tables.keys() <= fitted.blocks:
+            one = "one array or frame without block names"
             trained, got = (
-                "one array or frame without block names"
-                if None in blocks
-                else f"the blocks {sorted(map(str, blocks))}"
+                one if None in blocks else f"the blocks {sorted(map(str, blocks))}"
                 for blocks in (fitted.blocks, tables)
             )
             required = f"{trained}, as the training objects are"

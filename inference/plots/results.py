@@ -159,8 +159,7 @@ def plot_weights(results: DataTree | Mapping[str, DataTree], *, kind: str = "for
         axis = "P(beta = 1), with 2 Monte Carlo standard errors"
     axes = _draw_rows({"Weights of the kernels": (labels, rows)}, _styles(named), axis)
     if sums:
-        n_kernels = next(iter(draws.values())).sizes["kernel"]
-        axes[0].axvline(1 / n_kernels, color=GREY, linestyle=":", zorder=0)
+        axes[0].axvline(1 / len(labels), color=GREY, linestyle=":", zorder=0)
     if sums or are_selections:
         axes[0].set_xlim(-0.02, 1.02)
     return axes
