@@ -3,7 +3,6 @@
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, ClassVar, TypedDict, override
-from weakref import ref
 
 import numpy as np
 import pymc as pm
@@ -237,12 +236,13 @@ class GibbsBlock(BlockedStep):
             )
         owned = _variables(owns, model)
         self.vars = [model.rvs_to_values[rv] for rv in owned]
+        self._made_of: Any = None
         if isinstance(model, Declaration):
             check_conditional(model, owned, owner)
+            # pm.set_data replaces the arrays of a model's data.
+            arrays = [(data, data.get_value(borrow=True)) for data in model.data_vars]
+            self._made_of = model, owned, arrays
         self.rng = get_random_generator(rng)
-        # pm.set_data replaces the arrays of a model's data.
-        arrays = [(data, data.get_value(borrow=True)) for data in model.data_vars]
-        self._made_of: Any = ref(model), owned, arrays
         self._output_map = ValueMap(model, owned, self.packed)
         read = _variables([*needs, *reads], model)
         self._input_map = ValueMap(model, [*owned, *read], self.packed)
@@ -323,14 +323,14 @@ class GibbsBlock(BlockedStep):
         return {**point, **moved}, [stats]
 
     def _check_model(self) -> None:
-        """Raise ValueError if the step would sample the model as it was when the step was made."""
-        # In a process of its own a step has no model: it was checked on its way there.
-        if self._made_of is None or (model := self._made_of[0]()) is None:
+        """Raise ValueError if the step would sample a declaration as it was when it was made."""
+        # A step that was sent to another process was checked on its way there.
+        if self._made_of is None:
             return
-        owner, (_, owned, arrays) = type(self).__name__, self._made_of
-        if isinstance(model, Declaration):
-            check_conditional(model, owned, owner)
-        if changed := [x.name for x, old in arrays if x.get_value(borrow=True) is not old]:
+        owner, (model, owned, arrays) = type(self).__name__, self._made_of
+        check_conditional(model, owned, owner)
+        now = ((data.name, data.get_value(borrow=True), old) for data, old in arrays)
+        if changed := [x for x, new, old in now if new is not old and not np.array_equal(new, old)]:
             raise ValueError(
                 f"{owner} was made before pm.set_data set {', '.join(changed)}, and would sample "
                 "given the old data: make a new step."

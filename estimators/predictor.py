@@ -97,18 +97,25 @@ class KernelPredictor(KernelReader):
         KernelWarning
             As the model does. `weights_` warns of weights that cannot be read, not `fit`.
         """
+        options = {"progressbar": False} | (self.fit_options or {})
+        if options.keys() & {"draws", "tune", "chains", "cores", "random_seed"}:
+            rule = "without draws, tune, chains, cores and seed: the estimator's own parameters"
+            raise argument_error("fit_options", type(self).__name__, rule, repr(self.fit_options))
         log_scores = self._declare(X, y, sample_weight)
         seed = self.random_state
         if isinstance(seed, np.random.RandomState):
             seed = int(seed.randint(np.iinfo(np.int32).max))
-        sampling = {name: getattr(self, name) for name in ("draws", "tune", "chains", "cores")}
-        sampling["random_seed"] = seed
-        options = {"progressbar": False} | (self.fit_options or {})
-        if options.keys() & sampling.keys():
-            rule = "without draws, tune, chains, cores and seed: the estimator's own parameters"
-            raise argument_error("fit_options", type(self).__name__, rule, repr(self.fit_options))
         with predictions_alone():
-            result = fit(self.model_, self.engine, **sampling, **options)
+            result = fit(
+                self.model_,
+                self.engine,
+                draws=self.draws,
+                tune=self.tune,
+                chains=self.chains,
+                cores=self.cores,
+                random_seed=seed,
+                **options,
+            )
         if log_scores is not None:
             # In the result, which saved estimators keep.
             scores = Dataset({"log_score": log_scores}, attrs=log_scores.attrs)

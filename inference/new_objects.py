@@ -13,7 +13,7 @@ from xarray import DataArray, Dataset, DataTree
 from ..models.combinations.sums import Combination, WeightedSum
 from ..models.kernels.dask_stack import compared_objects
 from ..models.kernels.source import DIMS
-from ..models.kernels.stack import as_stack
+from ..models.kernels.stack import ORIGIN, as_stack
 from ..validation import argument_error
 from .engine.progress import track
 from .engine.provenance import has_new_kernels
@@ -28,20 +28,24 @@ def stack_of_new_objects(model: pm.Model, kernels_new: Any) -> DataArray:
     if kernels_new is None:
         rule = "kernels between new and training objects"
         raise argument_error("kernels_new", "predict", rule, "None")
-    labels = {dim: tuple(model.coords[dim]) for dim in DIMS}
+    labels = [tuple(model.coords[dim]) for dim in DIMS]
     # What was known of the declared kernels does not hold for those that were set since.
     origin = {} if has_new_kernels(model) else getattr(model, "origin", {})
-    trained = _labelled_alike(*labels.values(), *origin.items())
+    # 1 and 1.0 are one key, and different labels.
+    types = tuple(type(label) for dim in labels for label in dim)
+    trained = _labelled_alike(*labels, types, origin.get(ORIGIN, "{}"))
     return as_stack(kernels_new, like=trained, owner="predict", argument="kernels_new")
 
 
 @lru_cache(maxsize=1)
-def _labelled_alike(kernel: tuple, obs: tuple, basis: tuple, *origin: tuple[str, str]) -> DataArray:
-    """Return a stack with these labels and attributes of its kernels, which alone count."""
+def _labelled_alike(
+    kernel: tuple, obs: tuple, basis: tuple, types: tuple, origin: str
+) -> DataArray:
+    """Return a stack with these labels, of these types, and this origin, which alone count."""
     coords = dict(zip(DIMS, map(np.asarray, (kernel, obs, basis)), strict=True))
     entries = np.broadcast_to(np.nan, [len(labels) for labels in coords.values()])
     trained = DataArray(entries, dims=DIMS, coords=coords)
-    trained["kernel"].attrs.update(origin)
+    trained["kernel"].attrs[ORIGIN] = origin
     return trained
 
 

@@ -70,6 +70,9 @@ WINDOW, REACH = 75, 0.6
 # longer trajectories reach regions of higher curvature, where the step is tuned anew.
 FULL_LENGTH = 2 * WINDOW
 FRACTION = 1 / 8
+# Share of the sweeps given a learned upsilon with shorter steps, and how much shorter they are. At
+# scales far above the usual one the usual steps are too long, and chains would stay there.
+FINE_SHARE, FINER = 0.2, 4.0
 
 
 class Info(NamedTuple):
@@ -260,18 +263,14 @@ def marginal_sweep(
         info = Info(move.acceptance, move.steps + chosen.evaluations, chosen.acceptance)
     W, upsilon = target.regressors(position), target.upsilon
     of_kernel = target.split(position)[1]
+    new |= target.kernels.values(of_kernel, rng)
     if target.prior is not None:
-        composite = target.known
-        if composite is None:
-            point = target.kernels.at(of_kernel, new.get("beta", values.get("beta")))
-            assert point is not None
-            composite = point.composite
-        f, prior = composite @ W.T, target.prior
+        f, prior = target.kernels.composition.composite({**values, **new}) @ W.T, target.prior
         W, upsilon = move_scale(W, f, target.labels, target.tau, upsilon, prior, rng)
         new["upsilon"] = np.asarray(upsilon)
     # Right after the moves, which have integrated them out.
     zeta = draw_variances(W, target.tau, upsilon, rng)
-    new |= {"W": draw_shift(W, zeta, rng), "zeta": zeta} | target.kernels.values(of_kernel, rng)
+    new |= {"W": draw_shift(W, zeta, rng), "zeta": zeta}
     return new, info
 
 
@@ -412,9 +411,10 @@ class MarginalProbit(GibbsBlock):
         self.lengths, self._left = self._target.lengths, tune
         self._seen: list[np.ndarray] = []
 
-    def _adapt(self, acceptance: float, values: Mapping[str, np.ndarray]) -> None:
+    def _adapt(self, acceptance: float | None, values: Mapping[str, np.ndarray]) -> None:
         """Tune the step; at the end of a window fit the lengths, which need another step."""
-        self.tuning.update(acceptance, tune=True)
+        if acceptance is not None:
+            self.tuning.update(acceptance, tune=True)
         self._left -= 1
         # The last window tunes the step alone; those of a learned upsilon know no lengths.
         if self._left < WINDOW or self._target.prior is not None:
@@ -434,12 +434,15 @@ class MarginalProbit(GibbsBlock):
         step = float(self.tuning.current(self.tune))
         is_short = self.tune and self._left > FULL_LENGTH
         length = self._length * (FRACTION if is_short else 1)
+        is_fine = self._target.prior is not None and rng.uniform() < FINE_SHARE
+        if is_fine:
+            step, length = step / FINER, length / FINER / 2
         target = replace(self._target, lengths=self.lengths)
         new, info = marginal_sweep(
             values, target, rng, step=step, length=length, stages=self._stages
         )
         if self.tune:
-            self._adapt(info.acceptance, new)
+            self._adapt(None if is_fine else info.acceptance, new)
         stats = {
             "hmc_accept": info.acceptance,
             "hmc_evaluations": info.evaluations,

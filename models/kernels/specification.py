@@ -279,6 +279,10 @@ class TrainedKernels:
     members: list[Member]
     objects: Objects
 
+    def __getstate__(self) -> dict[str, Any]:
+        # What is computed once holds the features again, which not every pickler notices.
+        return {"members": self.members, "objects": self.objects}
+
     @cached_property
     def functions(self) -> "list[NormalizedKernel]":
         """Kernels of objects' features, normalised."""

@@ -259,6 +259,27 @@ def test_new_kernels_have_the_labels_of_new_objects():
         kz.predict(model, kz.fit(model, "vb", **options), kernels(X_new, X))
 
 
+def test_data_may_be_added_to_a_declaration():
+    model = kz.CompositeKernelRegression.example()
+    with model:
+        pm.Data("extra", np.ones(3))
+    result = kz.fit(model, "vb", draws=5, progressbar=False, random_seed=1)
+    kz.predict(model, result, model.kernel_values()[:, :2])
+
+
+def test_labels_and_attributes_of_kernels_do_not_pass_to_other_models():
+    """1 and 1.0 are one key of a dict; attributes from files may be lists."""
+    K = kz.gaussian(0.5)(np.random.default_rng(4).normal(size=(6, 2)))
+    found = []
+    for ids in (np.arange(6.0), np.arange(6), np.array(list("abcdef"))):
+        kernels = K.assign_coords(obs=ids, basis=ids)
+        kernels["kernel"].attrs["note"] = ["a", "b"]
+        model = kz.CompositeKernelRegression(kernels, np.arange(6.0))
+        result = kz.fit(model, "vb", draws=5, progressbar=False, random_seed=1)
+        found.append(kz.predict(model, result, K.values[:, :2])["obs"].to_numpy().tolist())
+    assert found == [[0, 1], [6, 7], [0, 1]]
+
+
 def test_known_weights_in_place_of_random_ones_are_told_apart():
     kernels, targets = kz.kernels.as_stack(kernels_of(1)), np.arange(4.0)
     random = kz.CompositeKernelRegression(kernels, targets)
