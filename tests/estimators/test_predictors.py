@@ -5,6 +5,7 @@ import sys
 import warnings
 
 import arviz as az
+import joblib
 import numpy as np
 import pandas as pd
 import pytest
@@ -448,6 +449,17 @@ def test_further_arguments_reach_fit(data, classifier):
     assert "log_likelihood" in classifier.result_.children
     assert "log_likelihood" not in fitted.result_.children
     np.testing.assert_array_equal(answers(fitted, X), answers(classifier, X))
+
+
+def test_files_hold_the_features_once(tmp_path):
+    """Bug: joblib, which does not notice that arrays are the same, wrote them for each kernel."""
+    rng = np.random.default_rng(0)
+    X, kernels = rng.normal(size=(30, 2_000)), kz.gaussian("median") | kz.linear()
+    fitted = KernelProbitClassifier(kernels, **PROBIT).fit(X, rng.integers(0, 2, 30))
+    p = fitted.predict_proba(X[:2])
+    joblib.dump(fitted, tmp_path / "fitted.joblib")
+    assert (tmp_path / "fitted.joblib").stat().st_size < 1.5 * X.nbytes + 200_000
+    np.testing.assert_array_equal(joblib.load(tmp_path / "fitted.joblib").predict_proba(X[:2]), p)
 
 
 @pytest.mark.parametrize(
