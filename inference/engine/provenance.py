@@ -105,7 +105,8 @@ def check_model(model: Any, owner: str) -> None:
 
 def has_new_kernels(model: pm.Model) -> bool:
     """Whether ``pm.set_data`` has set other kernels than those of a declaration."""
-    declared = model._data.get("K") if isinstance(model, Declaration) else None
+    # A model that is not sealed, which `fit` refuses, has no data of its declaration.
+    declared = vars(model).get("_data", {}).get("K") if isinstance(model, Declaration) else None
     return declared is not None and model["K"].get_value(borrow=True) is not declared
 
 
