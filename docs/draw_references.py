@@ -25,7 +25,7 @@ SAMPLERS = {"Exact": 4_000, "Gibbs": 2_000, "NUTS": 1_000}
 CHAINS = 4
 #: Draws per chain that are kept.
 KEPT = 100
-TRIES = 4
+TRIES = 5
 SEED = 1
 
 
