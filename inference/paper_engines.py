@@ -251,6 +251,9 @@ class VB(PaperEngine[VariationalOutput]):
     interpret kernel weights or intervals of VB where the attribute ``pareto_k`` of the result is
     above 0.7 (`fit` warns): q is far narrower than the posterior. Class probabilities suffer less.
 
+    Classifiers of up to 16 kernels with 200 basis functions or more iterate in single precision;
+    from the highest end on, in double precision, whose bounds alone the best start then has.
+
     Examples
     --------
     >>> vb = kz.fit(model, kz.VB(starts=3), random_seed=1)

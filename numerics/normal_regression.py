@@ -112,7 +112,8 @@ def precision_factor_or_none(
     diagonal = out.reshape(-1)[:: len(phi) + 1]
     diagonal += phi
     least = least_pivot * diagonal
-    factor, failed = lapack.dpotrf(out.T, lower=1, overwrite_a=1, clean=1)
+    potrf = lapack.get_lapack_funcs("potrf", (out,))
+    factor, failed = potrf(out.T, lower=1, overwrite_a=1, clean=1)
     return None if failed or (np.square(diagonal) < least).any() else factor
 
 

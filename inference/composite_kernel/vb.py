@@ -40,7 +40,14 @@ from ...numerics.kernel_products import KernelProducts
 from ...validation import Count, Positive, PositiveOrInf
 from ..engine.engine import Run, unknown_combination
 from ..engine.result import VariationalOutput
-from ..variational.ascent import FIRST_ROUND, Coordinates, ascended, multistart_ascent
+from ..variational.ascent import (
+    FIRST_ROUND,
+    SINGLE_FROM,
+    Coordinates,
+    Draft,
+    ascended,
+    multistart_ascent,
+)
 from ..variational.concentration import check_prior
 from ..variational.factors import (
     Gamma,
@@ -113,6 +120,15 @@ def update(data: Data, state: State) -> State:
     noise = data.likelihood.noise(state.alpha, state.weights.mean, state.weights.second)
     state = replace(state, noise=noise)
     return replace(state, objective=_bound(data, state))
+
+
+def draft(data: Data) -> Draft[State] | None:
+    """`update` in single precision, where that saves time."""
+    of = data.likelihood
+    if isinstance(of, Gaussian) or of.projections.shape[1] < SINGLE_FROM:
+        return None
+    single = replace(data, likelihood=replace(of, dtype=np.float32))
+    return Draft(partial(update, single), partial(update, data))
 
 
 def _update_regressors(data: Data, state: State) -> State:
@@ -236,6 +252,7 @@ def fit_composite_kernel(
         remaining=remaining,
         first_round=FIRST_ROUND["classification" if classes else "regression"],
         coordinates=COORDINATES,
+        draft=draft(data),
     )
     result.state.weights.warn_of_imprecision()
     parameters = _parameters(data, result.state, model)
@@ -262,7 +279,8 @@ def path_of_scales(model: CompositeKernelModel, scales: Sequence[float]) -> Iter
         data = replace(data, priors={**data.priors, "phi": Gamma(model.sigma, scale)})
         phi = replace(state.phi, rate=state.phi.rate + (scale - before))
         state = replace(state, phi=phi, objective=-np.inf)
-        state, before = ascended(state, partial(update, data), COORDINATES), scale
+        iteration = draft(data) or partial(update, data)
+        state, before = ascended(state, iteration, COORDINATES), scale
         yield partial(sample, data, state)
 
 

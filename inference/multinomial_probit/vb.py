@@ -55,7 +55,14 @@ from ...numerics.threads import InMemory, blocks_of
 from ...validation import Count, Positive, PositiveOrInf, argument_error
 from ..engine.engine import Run, unknown_combination
 from ..engine.result import VariationalOutput
-from ..variational.ascent import FIRST_ROUND, Coordinates, ascended, multistart_ascent
+from ..variational.ascent import (
+    FIRST_ROUND,
+    SINGLE_FROM,
+    Coordinates,
+    Draft,
+    ascended,
+    multistart_ascent,
+)
 from ..variational.concentration import check_prior
 from ..variational.factors import (
     Gamma,
@@ -92,7 +99,8 @@ class Data:
 
     `labels` are parts of the class codes, by block of objects. The kernels of `family` have the
     composite kernel as their weighted sum; `known` are these kernels if they have no parameters and
-    exponents to learn. `prior` is that of concentrations, if there are any.
+    exponents to learn. `prior` is that of concentrations, if there are any. Covariances of W have
+    the precision `dtype`.
     """
 
     labels: Sequence[Any]
@@ -104,6 +112,7 @@ class Data:
     known: ExpectedKernels | None
     rule: Combination
     prior: Gamma | None
+    dtype: type[np.floating] = np.float64
 
     @classmethod
     def of(cls, model: MultinomialProbit) -> Self:
@@ -191,6 +200,14 @@ class Covariances(NamedTuple):
     each: list[Array]
 
 
+def draft(data: Data, n_basis: int) -> Draft[State] | None:
+    """`update` in single precision, where that saves time."""
+    if data.known is None or n_basis < SINGLE_FROM:
+        return None
+    single = replace(data, dtype=np.float32)
+    return Draft(partial(update, single), partial(update, data))
+
+
 def update(data: Data, state: State) -> State:
     """One iteration of Algorithm 1, and the bound (eq 5).
 
@@ -240,19 +257,30 @@ def _update_regressors(data: Data, state: State, *, keep: bool) -> tuple[State, 
     target = np.tensordot(state.weights.mean, state.utilities.products, axes=1)
     mean, var = np.empty_like(state.W_mean), np.empty_like(state.W_var)
     total, log_det, each = np.zeros_like(gram), 0.0, []
+    rounded = gram.astype(data.dtype, copy=False)
+    potri = lapack.get_lapack_funcs("potri", (rounded,))
     for c in range(data.n_classes):
-        factor, pivots = precision_factor(gram, precision[c])
+        factor, pivots = precision_factor(rounded, precision[c])
         log_det -= 2 * np.log(pivots).sum()
         # Only one triangle of the covariance is computed.
-        covariance, _ = lapack.dpotri(factor, lower=True, overwrite_c=True)
+        covariance, _ = potri(factor, lower=True, overwrite_c=True)
         var[c] = np.diag(covariance)
-        mean[c] = blas.dsymv(1.0, covariance, target[c], lower=True)
+        mean[c] = _symmetric(covariance, target[c])
+        if rounded is not gram:
+            # A rounded mean would double the number of iterations.
+            rest = target[c] - gram @ mean[c] - precision[c] * mean[c]
+            mean[c] += _symmetric(covariance, rest)
         total += covariance.T
         if keep:
             each.append(covariance)
     total = np.triu(total) + np.triu(total, 1).T
     state = replace(state, W_mean=mean, W_var=var, W_gram=gram, W_precision=precision)
     return state, Covariances(total, log_det, each)
+
+
+def _symmetric(lower: Array, vector: Array) -> Array:
+    """Product with a symmetric matrix, of which the lower triangle is read."""
+    return blas.get_blas_funcs("symv", (lower,))(1.0, lower, vector, lower=True)
 
 
 def _update_means(data: Data, state: State, covariances: Covariances) -> State:
@@ -276,7 +304,7 @@ def ascend(
     """
     gradient = target - mean @ gram - precision * mean
     pairs = zip(inverses, gradient, strict=True)
-    step = np.array([blas.dsymv(1.0, inverse, slope, lower=True) for inverse, slope in pairs])
+    step = np.array([_symmetric(inverse, slope) for inverse, slope in pairs])
     rise = np.sum(gradient * step, axis=1)
     curvature = np.sum(((step @ gram) + precision * step) * step, axis=1)
     # A step of zero is already at the maximum.
@@ -387,6 +415,7 @@ def fit_multinomial_probit(
         first_round=FIRST_ROUND["probit"],
         # With exponents or kernel parameters, an accelerated ascent ends at lower maxima.
         coordinates=None if data.known is None else COORDINATES,
+        draft=draft(data, len(model.coords["basis"])),
     )
     result.state.weights.warn_of_imprecision()
     return VariationalOutput(
@@ -402,7 +431,7 @@ def path_of_scales(
     model: MultinomialProbit, scales: Sequence[float]
 ) -> Iterator[Callable[[int, np.random.Generator], Any]]:
     """Fit q for one upsilon after another, each from the last solution; yield its `sample`."""
-    n_kernels = len(model.coords["kernel"])
+    n_kernels, n_basis = len(model.coords["kernel"]), len(model.coords["basis"])
     data = Data.of(model)
     # The start does not depend on upsilon: the first shift is zero.
     state, before = start(data, np.full(n_kernels, 1 / n_kernels)), scales[0]
@@ -410,7 +439,8 @@ def path_of_scales(
         data = replace(data, upsilon=upsilon)
         rate = state.zeta_rate + (upsilon - before)
         state = replace(state, zeta_rate=rate, objective=-np.inf)
-        state, before = ascended(state, partial(update, data), COORDINATES), upsilon
+        iteration = draft(data, n_basis) or partial(update, data)
+        state, before = ascended(state, iteration, COORDINATES), upsilon
         yield partial(_sample, data, state)
 
 

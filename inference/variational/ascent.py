@@ -14,10 +14,12 @@ higher one, in 4 (median) to 20 times fewer iterations.
 
 On a ridge the increases of the objective shrink slowly, so a small increase does not mean that the
 ascent is finished: the remaining increase is estimated as of a geometric series. The default starts
-compete: after a few iterations of all of them, the highest one runs to its end.
+compete: after a few iterations of all of them, the highest one runs to its end. Large problems
+iterate in single precision, and the highest end goes on in double precision.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
@@ -45,6 +47,10 @@ FIRST_ROUND = {"probit": 24, "classification": 12, "regression": 200}
 USUAL = 100
 # Largest number of iterations of an ascent for predictions.
 MOST_ITERATIONS = 400
+# Least number of basis functions for iterations in single precision.
+SINGLE_FROM = 200
+# Tolerances of ascents that end within about a nat.
+ROUGH, ROUGHLY_REMAINING = 1e-4, 1.0
 
 # Consecutive small increases that end accelerated iterations (one may be a rejected step), and
 # iterations without a new height: new quadrature points may move the objective up and down.
@@ -79,6 +85,25 @@ class Coordinates[S]:
 
     of: Callable[[S], Array]
     at: Callable[[S, Array], S]
+
+
+class Draft[S: State]:
+    """An update in single precision; once that has lost a pivot or overflowed, in double."""
+
+    def __init__(self, single: Callable[[S], S], double: Callable[[S], S]):
+        self._single, self._double, self._failed = single, double, False
+
+    def __call__(self, state: S) -> S:
+        """Do one iteration."""
+        if not self._failed:
+            with suppress(np.linalg.LinAlgError), np.errstate(all="ignore"):
+                after = self._single(state)
+                if np.isfinite(after.objective):
+                    return after
+        after = self._double(state)
+        # Not where an extrapolated state fails in double precision, too.
+        self._failed = bool(np.isfinite(after.objective))
+        return after
 
 
 class Anderson[S: State]:
@@ -188,7 +213,7 @@ class Ascent[S: State]:
 
     def advance(self, tolerance: float, remaining: float = np.inf) -> None:
         """Do one iteration."""
-        before, state = self.state.objective, self.update(self.state)
+        before, state = self.history[-1] if self.history else -np.inf, self.update(self.state)
         after = state.objective
         if before - after > self.fall + max(tolerance, ROUNDING) * abs(before):
             self.fell = before - after
@@ -206,7 +231,7 @@ def ascended[S: State](state: S, update: Callable[[S], S], coordinates: Coordina
     """End of an accelerated ascent from one state, for predictions: within about a nat."""
     ascent = Ascent(state, Anderson(update, coordinates), PATIENCE)
     while ascent.climbing(MOST_ITERATIONS):
-        ascent.advance(tolerance=1e-4, remaining=1.0)
+        ascent.advance(ROUGH, ROUGHLY_REMAINING)
     return ascent.state
 
 
@@ -267,26 +292,35 @@ def multistart_ascent[S: State](
     remaining: float = np.inf,
     first_round: int | None = None,
     coordinates: Coordinates[S] | None = None,
+    draft: Draft[S] | None = None,
     engine: str = "VB",
 ) -> MultistartResult[S]:
     """Do coordinate ascent from every start and choose the start with the highest objective.
 
     `starts_at` make states from initial weights; `known` weights need one start only. A start ends
     at a relative change below `tolerance` if the estimated `remaining` increase is no larger.
-    Unless `starts` are given, only the highest goes on after `first_round` iterations. A decrease
-    ends a start, unconverged; an interrupt keeps the states reached so far.
+    Unless `starts` are given, only the highest goes on after `first_round` iterations. Starts go by
+    the less precise update `draft` if there is one; a last ascent, of which the result is, begins
+    at their highest end. A decrease ends a start, unconverged; an interrupt keeps the states
+    reached so far.
     """
     compete = first_round is not None and starts is None
     fall = NEW_POINTS if n_kernels > 3 else ROUNDED
 
     def begin(start: Callable[[Array], S], weights: Array) -> Ascent[S]:
+        return climb(start(weights), draft or update)
+
+    def climb(state: S, iteration: Callable[[S], S]) -> Ascent[S]:
         if coordinates is None:
-            return Ascent(start(weights), update, fall=fall)
-        return Ascent(start(weights), Anderson(update, coordinates), PATIENCE, fall)
+            return Ascent(state, iteration, fall=fall)
+        return Ascent(state, Anderson(iteration, coordinates), PATIENCE, fall)
 
     n_starts, uniform = starts or min(n_kernels + 1, MOST_STARTS), np.full(n_kernels, 1 / n_kernels)
     if known is not None or (compete and n_kernels > MOST_CORNERS):
         n_starts = 1
+    if n_kernels > MOST_CORNERS:
+        # The factor of the weights takes most of the time, always in double precision.
+        draft = None
     weights, rng = uniform if known is None else known, run.rng()
     begun = chain.from_iterable(
         beginnings(partial(begin, start), weights, n_starts, tolerance, rng, run.clock.check)
@@ -297,10 +331,13 @@ def multistart_ascent[S: State](
     ascents: list[Ascent[S]] = []
     interrupted = False
 
+    rough = (max(tolerance, ROUGH), max(remaining, ROUGHLY_REMAINING))
+    precision = (tolerance, remaining) if draft is None else rough
+
     def go_on(k: int, until: int, more: int, rival: float = -np.inf) -> None:
         ascent, done = ascents[k], len(ascents[k].history)
         while ascent.climbing(until) and ascent.may_exceed(rival, until):
-            ascent.advance(tolerance, remaining)
+            ascent.advance(*precision)
             bar.advance(start=k + 1, bound=ascent.state.objective)
         bar.skip(more - (len(ascent.history) - done))
 
@@ -310,12 +347,19 @@ def multistart_ascent[S: State](
     try:
         n_ascents = len(starts_at) * n_starts
         usual = n_ascents * min(first, USUAL) + min(after, USUAL)
-        with run.track(n_ascents * first + after, engine, usual=usual) as bar:
+        total = n_ascents * first + after * (1 if draft is None else 2)
+        with run.track(total, engine, usual=usual) as bar:
             for k, ascent in enumerate(begun):
                 rival = ascents[highest()].height if compete and ascents else -np.inf
                 ascents.append(ascent)
                 go_on(k, first, first, rival)
-            go_on(highest(), max_iterations, after)
+            best = highest()
+            go_on(best, max_iterations, after)
+            if draft is not None:
+                precision, last = (tolerance, remaining), climb(ascents[best].state, update)
+                last.advance(*precision)
+                ascents[best] = last
+                go_on(best, max_iterations, after)
     except KeyboardInterrupt as interruption:
         interrupted = True
         ascents = [ascent for ascent in ascents if ascent.history]
@@ -323,7 +367,7 @@ def multistart_ascent[S: State](
             raise
         if not isinstance(interruption, OutOfTime):
             warn_user(f"{engine} was interrupted: the output so far is returned.")
-    best = highest()
+        best = highest()
     if not np.isfinite(ascents[best].height):
         raise FloatingPointError(
             f"{engine}'s objective is not a finite number from any start: rescale the kernels (for "

@@ -19,9 +19,9 @@ type Array = npt.NDArray[np.float64]
 #: Dims and values of variables by name.
 type Variables = dict[str, tuple[tuple[str, ...], Array | float]]
 
-# Least square of a pivot relative to its diagonal entry: smaller values are rounding errors. The
-# Gibbs samplers use a larger bound, because they can factorise in another way.
-LEAST_PIVOT = 1e3 * np.finfo(float).eps
+# Least square of a pivot relative to its diagonal entry, in rounding errors of a number. The Gibbs
+# samplers use a larger bound, because they can factorise in another way.
+LEAST_PIVOT = 1e3
 # Largest number of kernels whose 2^S selections are enumerated.
 MOST_KERNELS = 16
 
@@ -29,16 +29,18 @@ MOST_KERNELS = 16
 def precision_factor(gram: Array, precision: Array) -> tuple[Array, Array]:
     """Lower Cholesky factor of gram (M, M) + diag(precision (M,)), Fortran order; its diagonal.
 
-    Only the upper triangle of `gram` is read. Raises LinAlgError when a pivot is lost in rounding.
+    Only the upper triangle of `gram` is read, whose precision the factor has. Raises LinAlgError
+    when a pivot is lost in rounding, or infinite.
     """
-    factor = precision_factor_or_none(gram, precision, least_pivot=LEAST_PIVOT)
-    if factor is None:
+    least = LEAST_PIVOT * float(np.finfo(gram.dtype).eps)
+    factor = precision_factor_or_none(gram, precision, least_pivot=least)
+    if factor is None or not np.isfinite(factor.diagonal()).all():
         raise np.linalg.LinAlgError(
             "The covariance of the regressors is numerically singular: rescale the kernels (for "
             "example kernels.normalize('trace'), or features to unit variance); they differ from "
             "the prior's scale by too many digits."
         )
-    return factor, np.diag(factor)
+    return factor, np.diag(factor).astype(float)
 
 
 def sample_regressors(
