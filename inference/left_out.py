@@ -24,7 +24,7 @@ from ..models.declaration import source_of
 from ..models.kernels.source import CompletedRows
 from ..user_warnings import numpy_warnings
 from ..validation import Count, Seed, argument_error, check_arguments, check_positive, integer_seed
-from .engine.engine import Engine
+from .engine.engine import Engine, Run
 from .engine.fit import fit
 from .engine.paper import Paper, paper_with
 from .engine.predict import predict
@@ -295,10 +295,10 @@ def select(
 
     Notes
     -----
-    Each fold is fitted by VB with one start; the solution at a scale is the start at the next. At
-    most 400 objects take part, drawn at random; of kernels with at most 400 columns 4,000, in one
-    fold if there are more than 1,600. Cost: a fit of these objects for each fold and scale with one
-    kernel, and for each fold with learned weights.
+    Each fold is fitted by VB. Learned weights are those of ``fit``, from several starts; with known
+    weights, the solution at a scale is the start at the next. At most 400 objects take part, drawn
+    at random; of kernels with at most 400 columns 4,000, in one fold if there are more than 1,600.
+    Cost: for each fold, a fit at each scale with one kernel, and one with learned weights.
 
     Examples
     --------
@@ -332,6 +332,7 @@ def select(
     )
     total = len(pairs) * (len(tried) + compare)
     with (
+        stopped_by_ctrl_c(),
         track(total, "Held-out log scores", visible=progressbar) as bar,
         numpy_warnings(),
         # As in `fit`: threads cost more than they save on a few hundred objects.
@@ -379,10 +380,17 @@ def _scored(
         stack = stack[:1].assign_coords(kernel=["sum"]).copy(data=total)
         settings["combination"] = FixedWeights([1.0])
     assert paper.path is not None
+    assert paper.vb is not None
     assert paper.predict is not None
     with warnings.catch_warnings(action="ignore", category=UserWarning):
         part, kernels_new = parts(model, stack, *fold, **settings)
-        for sample in paper.path(part, scales):
+        samples = paper.path(part, scales)
+        if part.learned and len(stack) > 1:
+            # As in `fit`: the best of several starts may predict far worse than one start.
+            run = Run(random_seed=seed, progressbar=False)
+            models = (part.redeclared(**{paper.scale: scale}) for scale in scales)
+            samples = (paper.vb.function(each, run).sample for each in models)
+        for sample in samples:
             draws, _ = sample(DRAWS, np.random.default_rng(seed))
             result = draws_to_tree(part, draws)
             predicted = paper.predict(
