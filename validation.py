@@ -338,7 +338,7 @@ def check_undated(values: Any, argument: str, owner: str) -> None:
 
 
 def check_real(
-    values: object, argument: str, owner: str, *, booleans: bool = False
+    values: object, argument: str, owner: str, *, booleans: bool = False, rule: str = "real numbers"
 ) -> NDArray[np.float64]:
     """Return real numbers, perhaps `booleans` too, as floats; raise for others, even x + 0i.
 
@@ -355,7 +355,7 @@ def check_real(
         # As a list, dates in nanoseconds are integers.
         plain = [] if array.dtype.kind in "mM" else array.ravel().tolist()
         got = " and ".join(sorted({type(x).__name__ for x in plain})) or str(array.dtype)
-        raise argument_error(argument, owner, "real numbers", got)
+        raise argument_error(argument, owner, rule, got)
     return array.astype(float)
 
 

@@ -62,8 +62,7 @@ def digits() -> Dataset:
     """Load thirty handwritten digits per class, in six feature spaces."""
     data = load("mfeat")
     y = pd.Series(data.y)
-    rows = np.sort(y.groupby(y).sample(30, random_state=0).index)
-    return part(data, rows, list(data.views))
+    return part(data, np.sort(y.groupby(y).sample(30, random_state=0).index), list(data.views))
 
 
 def proteins() -> Dataset:

@@ -70,8 +70,7 @@ class Split:
         return f"Split({len(self.y_train)} training objects, {len(self.y_test)} test objects)"
 
     def _repr_html_(self) -> str:
-        parts = {"training": self.y_train, "test": self.y_test}
-        return f"<p>{self!r}</p>{_counts(parts)}"
+        return f"<p>{self!r}</p>" + _counts({"training": self.y_train, "test": self.y_test})
 
 
 @dataclass(frozen=True, eq=False)

@@ -340,8 +340,7 @@ def _scaler(standardize: bool | str, values: Any) -> Any:
     """Return the transformer of the features (N, D) of a block."""
     if standardize != RANK:
         return StandardScaler()
-    n_quantiles = min(len(values), MOST_QUANTILES)
-    ranks = QuantileTransformer(n_quantiles=n_quantiles, subsample=None)
+    ranks = QuantileTransformer(n_quantiles=min(len(values), MOST_QUANTILES), subsample=None)
     return make_pipeline(ranks, StandardScaler())
 
 

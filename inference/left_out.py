@@ -8,7 +8,6 @@ likewise predict worse than equal ones. Predictions of objects that were left ou
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ from ..models.declaration import source_of
 from ..models.kernels.source import CompletedRows
 from ..user_warnings import numpy_warnings
 from ..validation import Count, Seed, argument_error, check_arguments, check_positive, integer_seed
-from .engine.engine import Engine
+from .engine.engine import Engine, Run
 from .engine.fit import fit
 from .engine.paper import Paper, paper_with
 from .engine.predict import predict
@@ -295,10 +294,10 @@ def select(
 
     Notes
     -----
-    Each fold is fitted by VB with one start; the solution at a scale is the start at the next. At
-    most 400 objects take part, drawn at random; of kernels with at most 400 columns 4,000, in one
-    fold if there are more than 1,600. Cost: a fit of these objects for each fold and scale with one
-    kernel, and for each fold with learned weights.
+    Each fold is fitted by VB, learned weights from several starts as in ``fit``. At most 400
+    objects take part, drawn at random; of kernels with at most 400 columns 4,000, in one fold if
+    there are more than 1,600. Cost: for each fold, a fit at each scale with one kernel and one with
+    learned weights; without `choose_weights`, one with learned weights at each scale.
 
     Examples
     --------
@@ -310,7 +309,7 @@ def select(
     if reason := why_no_selection(model):
         raise ValueError(f"select does not apply to this model: {reason}.")
     tried = [check_positive(scale, "scales", "select") for scale in scales]
-    if not tried or any(second <= first for first, second in pairwise(tried)):
+    if not tried or sorted({*tried}) != tried:
         raise argument_error("scales", "select", "increasing numbers", repr(scales))
     if folds < 2:
         raise argument_error("folds", "select", "2 or more", repr(folds))
@@ -332,6 +331,7 @@ def select(
     )
     total = len(pairs) * (len(tried) + compare)
     with (
+        stopped_by_ctrl_c(),
         track(total, "Held-out log scores", visible=progressbar) as bar,
         numpy_warnings(),
         # As in `fit`: threads cost more than they save on a few hundred objects.
@@ -373,18 +373,22 @@ def _scored(
     """
     settings: dict[str, Any] = {}
     if equal or not model.learned:
-        n = len(stack)
-        known = np.full(n, 1 / n) if model.learned else model["beta"].get_value()
+        known = np.full(len(stack), 1 / len(stack)) if model.learned else model["beta"].get_value()
         total = np.tensordot(known, stack.to_numpy(), axes=1)[None]
         stack = stack[:1].assign_coords(kernel=["sum"]).copy(data=total)
         settings["combination"] = FixedWeights([1.0])
     assert paper.path is not None
+    assert paper.vb is not None
     assert paper.predict is not None
     with warnings.catch_warnings(action="ignore", category=UserWarning):
         part, kernels_new = parts(model, stack, *fold, **settings)
-        for sample in paper.path(part, scales):
-            draws, _ = sample(DRAWS, np.random.default_rng(seed))
-            result = draws_to_tree(part, draws)
+        samples = paper.path(part, scales)
+        if part.learned and len(stack) > 1:
+            # As in `fit`: the best of several starts may predict far worse than one start.
+            vb, run = paper.vb.function, Run(random_seed=seed, progressbar=False)
+            samples = (vb(part.redeclared(**{paper.scale: s}), run).sample for s in scales)
+        for sample in samples:
+            result = draws_to_tree(part, sample(DRAWS, np.random.default_rng(seed))[0])
             predicted = paper.predict(
                 part, result, kernels_new, keep_draws=False, progressbar=False
             )

@@ -185,8 +185,7 @@ def clusters(
     rng: np.random.Generator, *, size: int, gap: float, spread: float
 ) -> tuple[NDArray, NDArray]:
     """Simulate two classes of two clusters each, on the two sides of the second axis."""
-    centres = np.array([[-gap, -1.0], [-gap, 1.0], [gap, -1.0], [gap, 1.0]])
-    X = np.repeat(centres, size, axis=0)
+    X = np.repeat([[-gap, -1.0], [-gap, 1.0], [gap, -1.0], [gap, 1.0]], size, axis=0)
     return X + spread * rng.standard_normal(X.shape), np.repeat([0, 1], 2 * size)
 
 

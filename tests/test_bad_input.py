@@ -260,7 +260,7 @@ TABLE = {
     ),
     "strings in a column": (
         lambda: KERNELS(FRAME.assign(w="high")),
-        ("X", "Kernels", "real numbers", "float and str"),
+        ("X['w']", "Kernels", "real numbers (of categories by pd.get_dummies; ", "str"),
     ),
     "new features of another width": (
         lambda: KERNELS(X[:2, :2], X),

@@ -76,8 +76,7 @@ class Band:
     def holds(self, cdf: NDArray) -> float:
         """Probability that all bounds hold for numbers with the distribution `cdf` (point,)."""
         steps = np.diff(cdf, prepend=0.0, append=1.0)
-        counts = np.arange(self.n + 1)
-        added = stats.poisson.pmf(counts, self.n * steps[:, None])
+        added = stats.poisson.pmf(np.arange(self.n + 1), self.n * steps[:, None])
         state = np.eye(1, self.n + 1)[0]
         for more, low, high in zip(
             added, [*self.lower, self.n], [*self.upper, self.n], strict=True

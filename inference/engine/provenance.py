@@ -154,8 +154,7 @@ def check_fitted(model: pm.Model, result: DataTree, owner: str) -> None:
         got = f"a result in which {', '.join(differ)} is random, or known, and the reverse here"
         raise argument_error("result", owner, rule, got)
     if differ := differing_terms(result.attrs, declaration(model)):
-        got = f"a result that differs in {', '.join(differ)}"
-        raise argument_error("result", owner, rule, got)
+        raise argument_error("result", owner, rule, f"a result that differs in {', '.join(differ)}")
 
 
 def _check_order_of_labels(model: pm.Model, result: DataTree, owner: str) -> None:

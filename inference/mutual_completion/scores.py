@@ -170,8 +170,7 @@ def entry_coverage(completed: Dataset, truth: Any, entries: Entries) -> xr.DataA
         at = matrix.indexes["obs"].get_indexer(rows), matrix.indexes["basis"].get_indexer(columns)
         if np.min(at) < 0:
             rule = f"labelled as the objects of the entries, {labels[:3]}..."
-            got = f"{matrix['obs'].values[:3].tolist()}..."
-            raise argument_error("truth", owner, rule, got)
+            raise argument_error("truth", owner, rule, f"{matrix['obs'].values[:3].tolist()}...")
         values = matrix.to_numpy()[at]
         inside = (lower.to_numpy() <= values) & (values <= upper.to_numpy())
         shares[name] = float(inside.mean())

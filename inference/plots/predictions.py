@@ -168,8 +168,7 @@ def plot_reliability(
         display = CalibrationDisplay.from_predictions(
             correct, confidence, n_bins=bins, name=name, ax=axes, color=color, marker=marker
         )
-        inner = np.linspace(0, 1, bins + 1)[1:-1]
-        sizes = np.bincount(np.searchsorted(inner, confidence))
+        sizes = np.bincount(np.searchsorted(np.linspace(0, 1, bins + 1)[1:-1], confidence))
         for x, y, n in zip(display.prob_pred, display.prob_true, sizes[sizes > 0], strict=True):
             axes.annotate(str(n), (x, y), corner, textcoords="offset points", color=color, ha=side)
     axes.legend().remove()

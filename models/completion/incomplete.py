@@ -244,8 +244,7 @@ def _check_cover(seen: npt.NDArray[np.bool_], objects: npt.NDArray[Any], owner: 
     nowhere = objects[~seen.any(axis=1)].tolist()
     if nowhere:
         rule = "such that each object is in at least one kernel"
-        got = f"{len(nowhere)} in none: {listed(nowhere)}"
-        raise argument_error("kernels", owner, rule, got)
+        raise argument_error("kernels", owner, rule, f"{len(nowhere)} in none: {listed(nowhere)}")
     if seen.sum(axis=0).max() < 2:
         rule = "such that at least one has two visible objects"
         raise argument_error("kernels", owner, rule, "no such kernel")

@@ -203,8 +203,12 @@ def _as_features(table: Any, argument: str) -> NDArray:
     if array.ndim != 2 or 0 in array.shape:
         rule = "of shape (objects, features)"
         raise argument_error(argument, "Kernels", rule, f"shape {array.shape}")
-    array = check_real(array, argument, "Kernels", booleans=True)
     labels = table.axes if isinstance(table, pd.DataFrame) else ()
+    if labels and array.dtype.kind == "O":
+        rule = "real numbers (of categories by pd.get_dummies; ids are the index of a frame)"
+        for name, column in table.items():
+            check_real(column, f"{argument}[{name!r}]", "Kernels", booleans=True, rule=rule)
+    array = check_real(array, argument, "Kernels", booleans=True)
     check_finite(array, argument, "Kernels", labels, similarities=len(array) == array.shape[1])
     return array
 

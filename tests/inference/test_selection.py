@@ -48,7 +48,7 @@ def models(n=60):
 @pytest.mark.parametrize("name", ["probit", "classification", "regression"])
 def test_scores_are_those_of_fits_without_the_objects(name):
     """By hand: each fold is declared on its objects, fitted by VB, and predicts the others."""
-    model = models(40)[name]
+    model = models(40)[name].redeclared(combination="fixed")
     scale = 3.0
     scores = kz.select(model, scales=[scale], choose_weights=False, folds=3, **QUIET).log_scores
     assert scores.sizes == {"weights": 1, "scale": 1, "obs": 40}
@@ -60,9 +60,9 @@ def test_scores_are_those_of_fits_without_the_objects(name):
         part = type(model)(
             dict(zip(("a", "b"), K[:, train][:, :, train], strict=True)),
             values[train],
-            **{argument: scale},
+            **{argument: scale, "combination": "fixed"},
         )
-        result = kz.fit(part, kz.VB(starts=1), draws=4000, random_seed=1, **QUIET)
+        result = kz.fit(part, "vb", draws=4000, random_seed=1, **QUIET)
         rows = dict(zip(("a", "b"), K[:, new][:, :, train], strict=True))
         predicted = kz.predict(part, result, rows, **QUIET)
         if name == "regression":
@@ -74,6 +74,25 @@ def test_scores_are_those_of_fits_without_the_objects(name):
     # A hundred draws here, and an ascent that ends within a nat.
     assert np.corrcoef(scores.to_numpy().ravel(), expected)[0, 1] > 0.98
     assert abs(float(scores.mean()) - expected.mean()) < 0.05
+
+
+@pytest.mark.filterwarnings("ignore::kernelzoo.ApproximationWarning")
+def test_learned_weights_are_scored_as_fits_learn_them():
+    """From equal weights VB finds the signal; the best of its starts has the block of noise."""
+    rng = np.random.default_rng(1)
+    y = np.arange(30) % 2
+    x = {"signal": rng.normal(size=(30, 20)) + 0.3 * (2 * y[:, None] - 1)}
+    x["noise"] = rng.normal(size=(30, 30))
+    each = [kz.gaussian("median").on(block).named(block) for block in x]
+    model = kz.MultinomialProbit((each[0] | each[1]).normalize("trace")(x), y, upsilon=1000.0)
+    few = {"k": 2, "draws": rooms.DRAWS, **QUIET}
+    one, best = (kz.scores.loo_kfold(model, kz.VB(starts=n), **few).elpd / 30 for n in (1, None))
+    chosen = kz.select(model, scales=[1000.0], folds=2, **QUIET)
+    equal, learned = chosen.log_scores.mean("obs").to_numpy().ravel()
+    assert learned == pytest.approx(best, abs=0.05)
+    assert learned < equal - 0.2
+    assert one > equal - 0.05
+    assert not chosen.model.learned
 
 
 def test_scale_follows_the_signal():
