@@ -294,10 +294,10 @@ def select(
 
     Notes
     -----
-    Each fold is fitted by VB, learned weights from several starts as in ``fit``. At most 400
-    objects take part, drawn at random; of kernels with at most 400 columns 4,000, in one fold if
-    there are more than 1,600. Cost: for each fold, a fit at each scale with one kernel and one with
-    learned weights; without `choose_weights`, one with learned weights at each scale.
+    Each fold is fitted by VB, learned weights at last from several starts as in ``fit``. At most
+    400 objects take part, drawn at random; of kernels with at most 400 columns 4,000, in one fold
+    if there are more than 1,600. Cost: for each fold, a fit at each scale with one kernel and at
+    most two with learned weights; without `choose_weights`, one with these at each scale.
 
     Examples
     --------
@@ -329,7 +329,7 @@ def select(
         {"weights": weights, "scale": tried, "obs": np.asarray(model.coords["obs"])[objects]},
         ("weights", "scale", "obs"),
     )
-    total = len(pairs) * (len(tried) + compare)
+    total = len(pairs) * (len(tried) + 2 * compare)
     with (
         stopped_by_ctrl_c(),
         track(total, "Held-out log scores", visible=progressbar) as bar,
@@ -338,22 +338,26 @@ def select(
         threadpool_limits(1, user_api="blas"),
     ):
 
-        def fill(row: int, columns: Sequence[int]) -> None:
-            chosen, equal = [tried[column] for column in columns], weights[row] == "equal"
+        def fill(row: int, columns: Sequence[int], *, as_fitted: bool = False) -> None:
+            chosen = [tried[column] for column in columns]
+            how = {"equal": weights[row] == "equal", "as_fitted": as_fitted, "seed": seed}
             for fold in pairs:
-                scores = _scored(model, stack, paper, fold, chosen, equal=equal, seed=seed)
+                scores = _scored(model, stack, paper, fold, chosen, **how)
                 for column, each in zip(columns, scores, strict=True):
                     scored.values[row, column, np.searchsorted(objects, fold[1])] = each
                     bar.advance()
 
-        fill(0, range(len(tried)))
+        fill(0, range(len(tried)), as_fitted=True)
         best = int(scored[0].mean("obs").to_numpy().argmax())
         settings: dict[str, Any] = {paper.scale: tried[best]}
-        if compare:
-            fill(1, [best])
+        # One start, which costs less, has to predict better than equal weights first.
+        for as_fitted in (False, True) if compare else ():
+            fill(1, [best], as_fitted=as_fitted)
             equal, learned = scored[:, best].mean("obs").to_numpy()
             if equal >= learned:
                 settings["combination"] = FixedWeights()
+                bar.skip(total)
+                break
     return Selection(model.redeclared(**settings), settings, scored)
 
 
@@ -365,11 +369,13 @@ def _scored(
     scales: Sequence[float],
     *,
     equal: bool,
+    as_fitted: bool,
     seed: int,
 ) -> Iterator[NDArray]:
     """Log scores (new,) of the left-out objects of a fold, one scale after another.
 
-    With known weights, here also `equal` ones, the composite kernel is the only kernel.
+    With known weights, here also `equal` ones, the composite kernel is the only kernel. Learned
+    weights have several starts `as_fitted` by VB, whose best may predict far worse than one alone.
     """
     settings: dict[str, Any] = {}
     if equal or not model.learned:
@@ -383,8 +389,7 @@ def _scored(
     with warnings.catch_warnings(action="ignore", category=UserWarning):
         part, kernels_new = parts(model, stack, *fold, **settings)
         samples = paper.path(part, scales)
-        if part.learned and len(stack) > 1:
-            # As in `fit`: the best of several starts may predict far worse than one start.
+        if as_fitted and part.learned and len(stack) > 1:
             vb, run = paper.vb.function, Run(random_seed=seed, progressbar=False)
             samples = (vb(part.redeclared(**{paper.scale: s}), run).sample for s in scales)
         for sample in samples:

@@ -87,12 +87,28 @@ def test_learned_weights_are_scored_as_fits_learn_them():
     model = kz.MultinomialProbit((each[0] | each[1]).normalize("trace")(x), y, upsilon=1000.0)
     few = {"k": 2, "draws": rooms.DRAWS, **QUIET}
     one, best = (kz.scores.loo_kfold(model, kz.VB(starts=n), **few).elpd / 30 for n in (1, None))
-    chosen = kz.select(model, scales=[1000.0], folds=2, **QUIET)
-    equal, learned = chosen.log_scores.mean("obs").to_numpy().ravel()
-    assert learned == pytest.approx(best, abs=0.05)
-    assert learned < equal - 0.2
-    assert one > equal - 0.05
-    assert not chosen.model.learned
+    chosen = kz.select(model, scales=[1000.0], folds=2, choose_weights=False, **QUIET)
+    assert chosen.log_scores.mean() == pytest.approx(best, abs=0.05)
+    assert best < one - 0.2
+
+
+@pytest.mark.parametrize(
+    ("one", "several", "wins"), [(-0.6, -0.1, False), (-0.4, -0.9, False), (-0.4, -0.45, True)]
+)
+def test_learned_weights_win_only_as_fits_learn_them(one, several, wins, monkeypatch):
+    """They are fitted from several starts if one start predicts better than equal weights."""
+    fitted = []
+
+    def scored(model, stack, paper, fold, scales, *, equal, as_fitted, seed):
+        fitted.append((equal, as_fitted))
+        score = -0.5 if equal else several if as_fitted else one
+        return [np.full(len(fold[1]), score)] * len(scales)
+
+    monkeypatch.setattr(rooms, "_scored", scored)
+    chosen = kz.select(models()["probit"], scales=[1.0, 10.0], folds=2, **QUIET)
+    assert chosen.model.learned == wins
+    assert np.nanmax(chosen.log_scores[1]) == (one if one < -0.5 else several)
+    assert [(True, True), (False, False), (False, True)][: 2 + (one > -0.5)] == fitted[::2]
 
 
 def test_scale_follows_the_signal():
