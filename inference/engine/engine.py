@@ -164,6 +164,8 @@ def as_engine(engine: str | Engine, owner: str = "fit") -> Engine:
     """Make an engine from its name in any case ("vb", "gibbs", "nuts", ...)."""
     if isinstance(engine, Engine):
         return engine
+    if isinstance(engine, type):
+        raise argument_error("engine", owner, f"an engine: {engine.__name__}()", "its class")
     name = str(engine).lower()
     if name in ("hmc", "mcmc"):
         raise argument_error("engine", owner, "the name of an engine, here 'nuts'", repr(name))
