@@ -145,7 +145,7 @@ class Engine(ABC):
 
     @abstractmethod
     def run(self, model: pm.Model, run: Run) -> DataTree:
-        """Infer the model. `fit` has checked `why_not` before and stamps the result after."""
+        """Return a DataTree with "posterior"; `fit` has checked `why_not`, and stamps it."""
 
 
 def every_engine() -> list[Engine]:
