@@ -175,8 +175,8 @@ def fit(
     else:
         result = fit_one(model, run)
     if engine.kind == "vb" and is_unreliable(k_hat := k_hat_of(result)):
-        able = [e for e in engines_for(model) if coordinates(model) <= (e.largest or inf)]
-        samplers = [each.name for each in able if each.kind in ("exact", "mcmc")]
+        serving = [e for e in engines_for(model) if coordinates(model) <= (e.largest or inf)]
+        samplers = [each.name for each in serving if each.kind in ("exact", "mcmc")]
         warn_of_poor_approximation(engine.name, k_hat, samplers)
     return result
 
