@@ -249,7 +249,7 @@ def check_finite(
         first = tuple(int(i) for i in np.argwhere(bad)[0])
         found = f"{int(bad.sum())} NaN or infinite entries, the first at position {first}"
         if labels:
-            named = (repr(axis[place]) for axis, place in zip(labels, first, strict=True))
+            named = (repr(np.array(ids).tolist()[i]) for ids, i in zip(labels, first, strict=True))
             found += f", {', '.join(named)}"
         absent = np.atleast_2d(bad.all(axis=-1)).any(axis=0)
         if similarities and absent.any():

@@ -198,8 +198,7 @@ class GibbsBlock(BlockedStep):
     tune : bool
         Whether the chain is still tuning.
     tuning : object
-        Tuned state of the chain's proposals, made by `initial_tuning`; None for steps without
-        tuning.
+        Tuned state of the chain's proposals, made by `initial_tuning`; None without tuning.
     packed : frozenset of str
         Names of variables that `sweep` takes and returns in unconstrained form, such as matrices
         that the step draws as Cholesky factors.

@@ -52,8 +52,7 @@ class Split:
     """A training and a test part.
 
     The indexes of `X_train` and `X_test`, DataFrames or dicts of them by view, hold the objects'
-    labels from the whole data set. The columns of both parts of a Gram matrix are the training
-    objects.
+    labels from the whole data set. In both parts, columns of a Gram matrix are training objects.
 
     Examples
     --------

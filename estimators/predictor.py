@@ -292,8 +292,7 @@ class KernelPredictor(KernelReader):
         """Choose what is left to us by the log scores of left-out objects, which are returned.
 
         Inverse multiquadric kernels replace Gaussian ones if their mean log score is higher, and so
-        do ranks scaled features where these are heavy-tailed. The attributes of the log scores name
-        the choice.
+        do ranks scaled features where these are heavy-tailed: the log scores' attributes name it.
         """
         name, kernels = ("gaussian" if self.kernels is None else "given"), self.kernels
         tried = {name: self._candidate(first, response, rows)}

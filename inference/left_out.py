@@ -21,6 +21,7 @@ from xarray import DataArray, Dataset
 from ..models.combinations.sums import FixedWeights, WeightedSum
 from ..models.declaration import source_of
 from ..models.kernels.source import CompletedRows
+from ..models.learned_scale import LearnedScale
 from ..user_warnings import numpy_warnings
 from ..validation import Count, Seed, argument_error, check_arguments, check_positive, integer_seed
 from .engine.engine import Engine, Run
@@ -94,8 +95,8 @@ def splits(
 ) -> Iterator[tuple[Rows, Rows]]:
     """Rows of the training objects and of the objects left out, by fold.
 
-    Folds are stratified by class, and copies of an object are in one fold. Of more than `most`
-    objects, so many take part.
+    Folds of two or more objects are stratified by class, and copies of an object are in one fold.
+    Of more than `most` objects, so many take part.
     """
     # `import kernelzoo` does without scikit-learn, which takes half a second.
     from sklearn.model_selection import KFold, StratifiedKFold
@@ -104,8 +105,9 @@ def splits(
     _, first, copy_of = np.unique(ids, return_index=True, return_inverse=True)
     y, splitter = np.zeros(len(first), dtype=int), KFold
     if "class" in model.coords:
-        y, splitter = model.label_codes[first], StratifiedKFold
-        folds = min(folds, int(np.bincount(y).max()))
+        y = model.label_codes[first]
+        if folds < len(first):
+            splitter, folds = StratifiedKFold, min(folds, int(np.bincount(y).max()))
     rng, share = np.random.default_rng(seed), 1.0 if most is None else min(1.0, most / len(y))
     members = [rng.permutation(np.flatnonzero(y == c)) for c in np.unique(y)]
     # Rare classes keep enough objects to be in every training part.
@@ -139,7 +141,8 @@ def loo_kfold(
     engine : str or Engine, default="vb"
         As in `fit`.
     k : int, default=10
-        Number of folds, stratified by class, with a fit each. Copies of an object are in one fold.
+        Number of folds, with a fit each. They are stratified by class, at most as many as objects
+        in the largest class; as many as objects leave out one each. Copies are in one fold.
     random_seed : int, SeedSequence or Generator, default=0
         Seed of the folds, which are the same for all models and engines, and of each fit.
     progressbar : bool, default=True
@@ -306,6 +309,9 @@ def select(
     """
     check_arguments(select, locals())
     check_model(model, "select")
+    paper = paper_with("path", model)
+    if paper and isinstance(getattr(model, paper.scale), LearnedScale) and not model.amendments():
+        model = model.redeclared(**{paper.scale: SCALES[1]})
     if reason := why_no_selection(model):
         raise ValueError(f"select does not apply to this model: {reason}.")
     tried = [check_positive(scale, "scales", "select") for scale in scales]
@@ -314,7 +320,6 @@ def select(
     if folds < 2:
         raise argument_error("folds", "select", "2 or more", repr(folds))
     seed = integer_seed(random_seed, "random_seed", "select")
-    paper = paper_with("path", model)
     assert paper is not None
     stack = kernels_of(model)
     few = stack.sizes["basis"] <= MOST

@@ -122,8 +122,7 @@ class WishartCompletion(Partitioned):
     weights : array_like (kernel,), optional
         Non-negative weights of a stack's kernels. Default: equal weights that sum to 1.
     r, eta : float, optional
-        Degrees of freedom of K and of Sigma, real numbers above n - 1. Default: n + 1, as in the
-        paper.
+        Degrees of freedom of K and of Sigma, real numbers above n - 1. Default: n + 1, the paper's.
 
     Raises
     ------

@@ -148,8 +148,7 @@ def primal(
 ) -> Primal:
     """Conditional of alpha given everything else, from its precision. O(N M^2 + M^3).
 
-    `gram_weighted` is K'WK (M, M), if already computed; not modified. Linear terms are (N,) or (N,
-    P).
+    `gram_weighted` is K'WK (M, M), if already computed; not modified. Linear terms: (N,) or (N, P).
     """
     if gram_weighted is None:
         scaled = _scaled_rows(composite, w)

@@ -47,8 +47,7 @@ def _scaled_tail(x, count, t, out):  # type: ignore[no-untyped-def]
 def _multiply(first, spacing, nodes, work, hazard):  # type: ignore[no-untyped-def]
     """Multiply a class's Phi(x) into product exp(exponent); write sqrt(2 pi) phi / Phi to `hazard`.
 
-    Nodes are x = `first` + `spacing` q. Rows of `work` are the exponent, the product, and three for
-    work.
+    Nodes are x = `first` + `spacing` q. Rows of `work` are the exponent, product, and three more.
     """
     exponent, product, x, t, scaled = work[0], work[1], work[2], work[3], work[4]
     for q in range(nodes):

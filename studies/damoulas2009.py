@@ -1,12 +1,10 @@
 """Tables 2 and 4 to 10, Figures 8 and 9 of Damoulas and Girolami (2009).
 
 A recipe is a JSON-like mapping: ``engine``, "VB" (the printed Algorithm 1, `damoulas2009_printed`)
-or "Gibbs"; ``prior``, tau and upsilon; ``algorithm``, settings of the engine; and ``sampling``, the
-draws to make.
+or "Gibbs"; ``prior``, tau and upsilon; ``algorithm``, engine settings; ``sampling``, the draws.
 
 **Table 2**: seven data sets, three kernels, ten folds stratified by class. Here a split is a whole
-cross-validation: its number is the mean over the ten folds, and the sd over the folds has its own
-row.
+cross-validation: its number is the mean over the ten folds, whose sd has its own row.
 
 **Tables 4 to 7, Figure 8**: handwritten digits, 20 training objects and 20 test objects of each
 class, in four feature spaces. FR to ZM: one classifier per space. Prod to Maj: these combined. Bin

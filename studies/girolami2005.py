@@ -4,8 +4,7 @@ The tables: variational Bayes with type-II maximum likelihood on four data sets 
 with a Gaussian, a linear and a polynomial kernel, each alone and all three combined. It starts from
 equal weights and from each kernel alone; the printed weights tell which start the paper used.
 
-The figure: a kernel is split into the rank-one kernels of its eigenvectors, which a classifier
-reweights.
+The figure: a kernel is split into its eigenvectors' rank-one kernels, which a classifier reweights.
 
 Type-II maximum likelihood (section 4.2): from some iteration on, each one first makes the priors of
 precisions and concentrations those of highest expected log density under their factors. Their

@@ -122,8 +122,7 @@ class Study:
     `published` numbers are by (row, column), and so are the reasons of `irreproducible` ones. The
     number after the paper's plus-minus is a standard deviation over splits, or with `spread` "se" a
     standard error. The printed numbers of the columns `relative` are not in per cent. Studies with
-    common tasks share the folder of units `ledger`. `shown` are the rows of the table, by default
-    all.
+    common tasks share the folder of units `ledger`. `shown` are the table's rows, by default all.
     """
 
     name: str

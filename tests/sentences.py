@@ -4,8 +4,9 @@ import json
 from collections import defaultdict
 from functools import cache
 from pathlib import Path
+from statistics import median, stdev
 
-from scipy.stats import ttest_rel
+from scipy.stats import gmean, ttest_rel
 
 from studies.__main__ import STUDIES
 from studies.study import tabulate
@@ -29,6 +30,47 @@ def cells(name, of):
     table = report(name).table
     done = table[table["splits"] > 0]
     return dict(zip(zip(done["row"], done["column"], strict=True), done[of], strict=True))
+
+
+def held_out_ratios():
+    """Log loss by default over the best other's: mean of all sets, without one, and median."""
+    text = (LEDGERS.parent / "measured" / "bench-heldout.md").read_text(encoding="utf-8")
+    rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
+    own, others = {}, defaultdict(list)
+    for data, classifier, loss, error, *_ in rows[2:]:
+        if classifier == "kernelzoo":
+            own[data] = float(loss), float(error)
+        else:
+            others[data].append(float(loss))
+    ratios = {data: loss / min(others[data]) for data, (loss, _) in own.items()}
+    above = [data for data, ratio in ratios.items() if ratio > 1]
+    assert len(own) - len(above) == 7
+    assert sum(own[data][0] - min(others[data]) < own[data][1] for data in above) == 2
+    rest = [ratio for data, ratio in ratios.items() if data != "nutrimouse"]
+    return [gmean([*ratios.values()]), gmean(rest), median(ratios.values())]
+
+
+def errors_of_coverage():
+    """Standard errors of the coverage of weights by VB and by Gibbs; and what limits.md says."""
+    errors = cells("girolami2005-coverage", "values")
+    values = [errors[f"{engine}: weights", "known truth"] for engine in ("VB", "Gibbs")]
+    return [stdev(each) / len(each) ** 0.5 for each in values]
+
+
+def learned_weights_of_one_scale():
+    """Sets on which learned weights beat equal ones: of raw kernels, and of those of one scale."""
+    better = []
+    for study in ("zhang-mixture-weights", "zhang-mixture-weights-scaled"):
+        ours = cells(study, "ours")
+        pairs = [
+            (ours[row, column], ours["equal weights", column])
+            for row, column in ours
+            if row == "leave-one-out log score"
+        ]
+        assert len(pairs) == 6
+        better.append(sum(learned > equal for learned, equal in pairs))
+    assert better == [6, 3]
+    return better
 
 
 def tests_of_learned_kernels():

@@ -660,6 +660,10 @@ OF_RESULTS = {
         lambda model, result: kz.predict(model, xr.DataTree(), KERNELS(NEW, FRAME)),
         ("result", "predict", "a result of fit", "an empty DataTree"),
     ),
+    "a group of a result to predict": (
+        lambda model, result: kz.predict(model, result["posterior"], KERNELS(NEW, FRAME)),
+        ("result", "predict", "a result of fit", "its group 'posterior'"),
+    ),
     "an empty result to extend": (
         lambda model, result: kz.extend(model, xr.DataTree()),
         ("result", "extend", "a result of fit", "an empty DataTree"),

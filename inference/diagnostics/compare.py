@@ -45,8 +45,7 @@ type Table = dict[Hashable, dict[str, xr.DataArray]]
 class Comparison:
     """Comparison of engines with a reference; prints as two tables.
 
-    In print, a dagger marks engines whose k-hat is above 0.7: their draws do not represent the
-    posterior.
+    In print, a dagger marks engines whose k-hat is above 0.7: draws unlike the posterior.
 
     Attributes
     ----------
@@ -65,8 +64,7 @@ class Comparison:
         of marginals. ``z`` and ``wasserstein`` are NaN for a result with fewer than two draws, and
         ``z`` if the draws are neither independent nor chains (SMC, Pathfinder).
     elements : DataFrame
-        One row per element: mean, sd, difference, ratio, Monte Carlo standard error, effective
-        draws.
+        One row per element: mean, sd, difference, ratio, Monte Carlo error, effective draws.
     left_out : tuple of str
         Quantities that some result lacks.
     """
@@ -82,7 +80,7 @@ class Comparison:
         caption = f"against {self.reference}, in its standard deviations"
         if self.left_out:
             names = ", ".join(self.left_out)
-            caption += f" (not compared: {names}; for results of pm.sample, pass model=)"
+            caption += f" (not compared: {names}, which some result lacks; pm.sample's need model=)"
         marks = {
             name: f"{name} {DAGGER}"
             for name, k_hat in self.engines["pareto_k"].items()

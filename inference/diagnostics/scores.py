@@ -43,8 +43,7 @@ def held_out(predictions: Dataset, truth: Any) -> dict[str, float]:
         For classes: ``accuracy`` of the predicted label; with probabilities also ``log_score``, the
         mean log probability of the true class (higher is better), and ``brier``, the mean squared
         distance to the true class's indicator (0 to 2, lower is better). For values: ``rmse``, and
-        ``log_score``, the mean log density of the normal distribution with the predicted mean and
-        sd.
+        ``log_score``, the mean log density of the normal law with the predicted mean and sd.
 
     Raises
     ------

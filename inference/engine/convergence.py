@@ -198,7 +198,10 @@ def convergence_of_chains(
     posterior = tree["posterior"]
     if posterior.sizes["draw"] < draws:
         return "no"
-    if posterior.sizes["chain"] < 2 or not (quantities := identified(tree, model)).data_vars:
+    if posterior.sizes["chain"] < 2:
+        tree.attrs["note"] = "R-hat needs two or more chains: run fit again with chains=2."
+        return "unknown"
+    if not (quantities := identified(tree, model)).data_vars:
         return "unknown"
     stats = tree["sample_stats"].to_dataset() if "sample_stats" in tree.children else {}
     diverged = float(stats["diverging"].mean()) if "diverging" in stats else 0.0
@@ -215,19 +218,20 @@ def convergence_of_chains(
     largest = {name: rhat[name].max().item() for name in rhat if rhat[name].notnull().any()}
     if not largest:
         return "unknown"
+    more = max(4 * draws, 5 * LEAST_ESS)
     worst = max(largest, key=lambda name: largest[name])
     if largest[worst] <= RHAT_BOUND:
         least = az.ess(quantities).to_array().min().item() if ess else np.inf
         if not least < LEAST_ESS:
             return "yes"
         few = f"The least effective number of draws is {least:.0f}; {LEAST_ESS} are needed."
-        return _no(tree, f"{few} Run fit again with draws={4 * draws}.")
+        return _no(tree, f"{few} Run fit again with draws={more}.")
     where = rhat[worst].fillna(0).argmax(...)
     labels = ", ".join(str(rhat[worst][dim].values[i]) for dim, i in where.items())
     name = f"{worst}[{labels}]" if labels else worst
-    cure = f"more draws are needed. Run fit again with draws={4 * draws}"
+    cure = f"more draws are needed. Run fit again with draws={more}"
     if largest[worst] > APART:
-        cure = f"the chains are apart. Try draws={4 * draws}, then a narrower prior"
+        cure = f"the chains are apart. Try draws={more}; chains that stay apart are in other modes"
     each = ", ".join(f"{quantity} {value:.4g}" for quantity, value in largest.items())
     return _no(
         tree,

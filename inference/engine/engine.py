@@ -145,7 +145,7 @@ class Engine(ABC):
 
     @abstractmethod
     def run(self, model: pm.Model, run: Run) -> DataTree:
-        """Infer the model. `fit` has checked `why_not` before and stamps the result after."""
+        """Return a DataTree with "posterior"; `fit` has checked `why_not`, and stamps it."""
 
 
 def every_engine() -> list[Engine]:
@@ -164,6 +164,8 @@ def as_engine(engine: str | Engine, owner: str = "fit") -> Engine:
     """Make an engine from its name in any case ("vb", "gibbs", "nuts", ...)."""
     if isinstance(engine, Engine):
         return engine
+    if isinstance(engine, type):
+        raise argument_error("engine", owner, f"an engine: {engine.__name__}()", "its class")
     name = str(engine).lower()
     if name in ("hmc", "mcmc"):
         raise argument_error("engine", owner, "the name of an engine, here 'nuts'", repr(name))

@@ -32,7 +32,7 @@ from ...validation import (
 )
 from .completions import fit_each_completion
 from .convergence import is_unreliable, k_hat_of, warn_of_poor_approximation
-from .engine import Engine, Run, applicable, engines_for, variables_drawn
+from .engine import Engine, Run, applicable, coordinates, engines_for, variables_drawn
 from .evaluation import compiling_with, python_mode
 from .groups import densities_of, why_no_log_likelihood
 from .paper import paper_with
@@ -130,8 +130,7 @@ def fit(
     UserWarning
         When `max_seconds` or Ctrl-C ended the engine.
     ApproximationWarning
-        When the attribute ``pareto_k`` of an approximation is above 0.7: its draws do not represent
-        the posterior.
+        When the attribute ``pareto_k`` is above 0.7: the draws do not represent the posterior.
 
     Examples
     --------
@@ -176,7 +175,8 @@ def fit(
     else:
         result = fit_one(model, run)
     if engine.kind == "vb" and is_unreliable(k_hat := k_hat_of(result)):
-        samplers = [each.name for each in engines_for(model) if each.kind in ("exact", "mcmc")]
+        serving = [e for e in engines_for(model) if coordinates(model) <= (e.largest or inf)]
+        samplers = [each.name for each in serving if each.kind in ("exact", "mcmc")]
         warn_of_poor_approximation(engine.name, k_hat, samplers)
     return result
 
@@ -202,7 +202,7 @@ def _check_sampler_options(options: Mapping[str, Any], engine: Engine, model: pm
     own = signature(fit).parameters.keys() - {"model", "engine", "sampler_options"}
     for name in options.keys() - (known - {*settings}):
         names = [*settings, *own, *known]
-        near = next(iter(get_close_matches(name, names, n=1)), "random_seed" * (name == "seed"))
+        near = "random_seed" if name == "seed" else "".join(get_close_matches(name, names, n=1))
         nearest = f"the setting {engine.name}({near}=...)" if near in settings else repr(near)
         hint = f" Did you mean {nearest}?" if near else ""
         raise ValueError(f"fit() got an unexpected argument {name!r} for {engine.name}.{hint}")

@@ -177,8 +177,7 @@ def extend(
     ------
     ValueError
         When the result is not of the model's current data, priors and likelihood; when a group that
-        is named cannot be made (the message says why), or exists and is not determined by the
-        draws.
+        is named cannot be made (the message says why), or exists and does not follow from draws.
 
     Notes
     -----

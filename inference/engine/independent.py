@@ -110,7 +110,7 @@ def _parts(
             given = np.asarray(draws.get(name, ()))
             if given.shape[:1] != (size,) or np.isnan(given).any():
                 rule = f"must return {size} draws of {name!r}, without NaN, along the first axis"
-                got = "NaN" if np.isnan(given).any() else f"shape {given.shape}"
+                got = "NaN" if np.isnan(given).any() else f"shape {given.shape} among {[*draws]}"
                 raise ValueError(f"'sample' {rule}. Got {got}.")
         if log_q is not None and np.shape(log_q) != (size,):
             got = f"shape {np.shape(log_q)}"

@@ -181,8 +181,7 @@ def log_evidence(model: pm.Model) -> float:
 def identified(result: DataTree, model: pm.Model | None = None) -> Dataset:
     """Quantities (chain, draw, ...) of a result on which its model's engines must agree.
 
-    Without a paper's function, or without the draws that it reads, these are all posterior
-    variables.
+    Without a paper's function, or without the draws that it reads, all posterior variables.
 
     Parameters
     ----------

@@ -117,7 +117,8 @@ def check_result(result: Any, argument: str, owner: str) -> None:
             f"The '{argument}' argument of {owner} must be a result of fit. Got {type(result)}."
         )
     if not result.children:
-        raise argument_error(argument, owner, "a result of fit", "an empty DataTree")
+        got = f"its group {result.name!r}" if result.parent else "an empty DataTree"
+        raise argument_error(argument, owner, "a result of fit", got)
 
 
 def check_results(results: Any, owner: str) -> None:

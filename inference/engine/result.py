@@ -48,8 +48,7 @@ class VariationalOutput:
     elbo : list of array of shape (iterations,)
         The objective after each iteration, one array per start.
     best : int
-        Index of the start with the highest final objective, which `parameters` and `sample`
-        describe.
+        Index of the start with the highest final objective, that of `parameters` and `sample`.
     converged : bool
         Whether that start met the tolerance.
     parameters : Dataset

@@ -159,7 +159,7 @@ def entry_coverage(completed: Dataset, truth: Any, entries: Entries) -> xr.DataA
         labels = [f"{one}|{other}" for one, other in pairs]
         if f"lower_{name}" not in completed or name not in by_name:
             got = f"no {'intervals' if name in by_name else 'truth'} of {name!r}"
-            raise argument_error("entries", owner, "those of kernels that were completed", got)
+            raise argument_error("entries", owner, "of completions with draws, not of a point", got)
         lower, upper = completed[f"lower_{name}"], completed[f"upper_{name}"]
         if lower[f"entry_{name}"].values.tolist() != labels:
             got = f"{labels[:3]}... of {name!r}"

@@ -1,8 +1,7 @@
 """Figures of results by matplotlib; each function returns its ``Axes``, or an array of them.
 
 The figure is pyplot's current one: ``plt.savefig("weights.pdf")`` writes it. The functions change
-no global setting. ``az.rc_context({"stats.ci_prob": 0.9, "stats.ci_kind": "hdi"})`` sets the
-intervals.
+no global setting. ``az.rc_context({"stats.ci_prob": 0.9, "stats.ci_kind": "hdi"})`` sets intervals.
 """
 
 from .kernels import plot_kernels

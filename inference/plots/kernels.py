@@ -26,8 +26,7 @@ def plot_kernels(kernels: Any, labels: Any = None, *, classes: Sequence | None =
 
     A kernel without negative entries is drawn from light to dark, a kernel with negative entries in
     two hues that meet at zero. The scale covers 99 % of the entries (without the diagonal of a Gram
-    matrix); an arrow marks that some entries lie beyond. It begins above zero if all entries are
-    large.
+    matrix); an arrow marks that some lie beyond. It begins above zero if all entries are large.
 
     Parameters
     ----------

@@ -52,8 +52,7 @@ def plot_decision_regions(
     X_train : DataFrame or array (N, 2)
         Training objects, in the units of the kernels; columns name the axes.
     resolution : int, default=100
-        Number of grid points along each feature. The cost is that of predicting resolution^2
-        objects.
+        Number of grid points along each feature. The cost is that of resolution^2 predictions.
 
     Returns
     -------
@@ -144,8 +143,7 @@ def plot_reliability(
     Raises
     ------
     ValueError
-        For invalid probabilities, labels that do not match in number or class, and `bins` below
-        one.
+        For invalid probabilities, labels that do not match in number or class, and `bins` below 1.
 
     Examples
     --------

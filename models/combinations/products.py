@@ -62,8 +62,7 @@ class Product(_WeightedProduct):
     r"""Product with learned exponents, :math:`\prod_s K_s^{\beta_s}`, :math:`\beta_s \sim` Gamma.
 
     Both pi and chi have exponential priors. An exponent near zero leaves its kernel out. With pi
-    and chi integrated out, the prior of the exponents has a heavy tail towards zero on the log
-    scale.
+    and chi integrated out, the prior of an exponent's logarithm has a heavy lower tail.
 
     Parameters
     ----------

@@ -2,8 +2,7 @@ r"""Random variables shared by models of a kernel matrix, in blocks: 1 = trainin
 
 The blocks are those of Zhang, Yeung & Kwok (2004), eq (1), and of their mixture model (2003), eq
 (3). With :math:`X_{22\cdot1} = X_{22} - X_{21} X_{11}^{-1} X_{12}`, the whole matrix is positive
-definite for all values of the blocks (X11 and X22.1 positive definite). Call these functions inside
-a model.
+definite for all values of the blocks (X11 and X22.1 positive definite). Call them in a model.
 """
 
 from typing import NamedTuple

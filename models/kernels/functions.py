@@ -15,8 +15,7 @@ def gaussian(gamma: float | Literal["median"] | Theta | None = None) -> Kernels:
     r"""Gaussian kernel :math:`\exp(-\gamma {|x - x'|}^2)`.
 
     z-score the features on the training part first, as ``split`` in ``kz.datasets`` does. Otherwise
-    features of large scale dominate, and a good width for one data set gives the identity for
-    another.
+    features of large scale dominate, and one data set's good width gives the identity for another.
 
     Parameters
     ----------

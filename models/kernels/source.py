@@ -97,8 +97,7 @@ class CompletedRows(KernelSource):
 class LearnedKernel:
     """One kernel with parameters, at a position of a stack, of objects (n, D) and (N, D).
 
-    `features` is the name of the model's data with the rows. Normalisations leave a Gaussian kernel
-    as it is.
+    `features` is the name of the model's data with the rows. Normalising keeps a Gaussian kernel.
     """
 
     name: str

@@ -7,8 +7,7 @@ A specification is written once and applied to training and to new objects::
     kernels(X_test, X_train)    # new objects against training objects
 
 A specification holds no data. The constants of its normalisations come from the training objects.
-Notation: S kernels, N training objects, n new objects, M basis functions (M = N for kernels),
-D features.
+Notation: S kernels, N training and n new objects, M basis functions (M = N of kernels), D features.
 """
 
 import json
@@ -296,6 +295,9 @@ class TrainedKernels:
             # Kernels with parameters hold the training objects themselves.
             held = not member.is_kernel or isinstance(member.kernel, base.LearnedGaussian)
             trained: Any = () if held else (len(train.labels), train.fingerprint(member.space))
+            if not (held or isinstance(member.kernel, base.Precomputed)):
+                some = train.features[member.space][np.argsort(train.labels.astype(str))[:4]]
+                trained = *trained, float(member.kernel.pairwise(some, None).mean())
             origins[member.name] = Origin(" ".join(member.steps), *trained)
         return json.dumps(origins)
 

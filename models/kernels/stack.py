@@ -8,6 +8,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from itertools import zip_longest
+from math import isclose
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,17 +45,21 @@ PRECISION = "precision"
 ORIGIN = "origin"
 #: Largest size of an entry.
 LARGEST = 1e60
+#: Largest relative difference of a kernel from itself, of features in single precision.
+SAME_KERNEL = 1e-4
 
 
 class Origin(NamedTuple):
     """Steps of normalisation of a kernel, and the training objects that it was computed against.
 
-    Their number is 0 and the fingerprint empty where the columns are not training objects.
+    Their number is 0 and the fingerprint empty where the columns are not training objects. `value`
+    is a mean of the kernel's entries, which tells it from another of the same name.
     """
 
     steps: str
     n_train: int = 0
     fingerprint: str = ""
+    value: float = 0.0
 
 
 def as_stack(
@@ -285,9 +290,13 @@ def _in_order_of(
             rule += "after a normalisation by hand, drop_attrs() of the kernels)"
             raise argument_error(argument, owner, rule, f"{name}: {mine.steps or 'not at all'}")
         # Of a part of the training objects, the fingerprint says nothing.
-        if mine.n_train == theirs.n_train == n_train and mine.fingerprint != theirs.fingerprint:
+        whole = mine.n_train == theirs.n_train == n_train
+        same = isclose(mine.value, theirs.value, rel_tol=SAME_KERNEL)
+        if whole and not (same and mine.fingerprint == theirs.fingerprint):
             rule = f"{rule} (if they are, drop_attrs() of the kernels)"
             got = f"{name!r} against objects with other features, or in another order"
+            if mine.fingerprint == theirs.fingerprint:
+                got = f"{name!r} by another kernel, such as one of another width"
             raise argument_error(argument, owner, rule, got)
     return stack if columns is None else stack.isel(basis=columns)
 

@@ -82,6 +82,14 @@ def test_arviz_compares_models():
     assert "3-fold cross validation" in str(scores["a"])
 
 
+def test_as_many_folds_as_objects_leave_out_one_each():
+    """Bug: folds were cut to the objects of the largest class, in silence."""
+    whole = model("probit")
+    assert [len(new) for _, new in splits(whole, 30, 0)] == [1] * 30
+    largest = np.bincount(whole["labels"].get_value()).max()
+    assert len(list(splits(whole, 29, 0))) == largest < 29
+
+
 def test_fits_that_did_not_converge_are_marked():
     clean = kz.scores.loo_kfold(model("regression"), "vb", k=2, draws=20, **QUIET)
     cut = kz.scores.loo_kfold(model("regression"), kz.VB(max_iterations=1), k=2, draws=20, **QUIET)

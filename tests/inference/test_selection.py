@@ -270,6 +270,19 @@ def test_models_without_a_choice_are_refused():
         kz.select(stack)
 
 
+@pytest.mark.parametrize(("name", "scale"), [("probit", "upsilon"), ("regression", "varsigma")])
+def test_a_number_is_chosen_in_place_of_a_learned_scale(name, scale):
+    model = models(30)[name]
+    learned = model.redeclared(**{scale: kz.LearnedScale()})
+    one, two = (kz.select(each, scales=[0.1, 10.0], **QUIET) for each in (model, learned))
+    assert one.settings == two.settings
+    np.testing.assert_array_equal(one.log_scores, two.log_scores)
+    with learned:
+        pm.Normal("more")
+    with pytest.raises(ValueError, match="select does not apply"):
+        kz.select(learned, **QUIET)
+
+
 def test_amended_models_are_refused():
     model = models(20)["probit"]
     with model:

@@ -412,6 +412,8 @@ def test_engines_print_as_text_and_html(model):
         ("vb", {"initvals": {}}, r"fit\(\) got an unexpected argument 'initvals' for VB\.$"),
         ("vb", {"draw": 5}, r"unexpected argument 'draw' for VB\. Did you mean 'draws'\?$"),
         ("vb", {"seed": 5}, r"'seed' for VB\. Did you mean 'random_seed'\?$"),
+        ("gibbs", {"seed": 5}, r"'seed' for Gibbs\. Did you mean 'random_seed'\?$"),
+        (kz.Gibbs, {}, r"'engine' argument of fit must be an engine: Gibbs\(\)"),
         ("vb", {"starts": 5}, r"'starts' .* the setting VB\(starts="),
         ("nuts", {"target_acept": 0.9}, r"'target_acept' .*setting NUTS\(target_accept="),
         ("nuts", {"target_accept": 0.9}, r"the setting NUTS\(target_accept=...\)"),

@@ -343,6 +343,17 @@ def test_kernels_against_other_training_objects_are_refused(change, by_position)
     kz.predict(model, fitted, kernels(X_new, change(X)).to_numpy())
 
 
+def test_kernels_of_another_width_under_the_same_name_are_refused():
+    X, X_new = objects(9, 0), objects(4, 1)
+    kernels, other = (kz.gaussian(width).named("a").normalize("trace") for width in (0.3, 0.6))
+    model = kz.MultinomialProbit(kernels(X), np.arange(9) % 3)
+    fitted = kz.fit(model, kz.VB(starts=1), **QUIET)
+    # Single precision and the order of the objects do not make another kernel.
+    kz.predict(model, fitted, kernels(X_new.astype("float32"), X.astype("float32").iloc[::-1]))
+    with pytest.raises(ValueError, match="'a' by another kernel, such as one of another width"):
+        kz.predict(model, fitted, other(X_new, X))
+
+
 @pytest.mark.parametrize("far", [1e5, 1e8])
 def test_training_objects_far_from_zero_are_told_apart(far):
     """Relative to their size, all objects are close, and single precision rounds them alike."""
