@@ -157,7 +157,7 @@ def test_weights_are_learned_where_one_block_decides():
 def test_equal_weights_are_kept_unless_learned_ones_predict_better(monkeypatch):
     model = models()["probit"]
 
-    def worse(model, stack, paper, fold, scales, *, equal, seed):
+    def worse(model, stack, paper, fold, scales, *, equal, as_fitted, seed):
         # On a few hundred objects, BLAS threads multiply the time.
         blas = [pool for pool in threadpool_info() if pool["user_api"] == "blas"]
         assert all(pool["num_threads"] == 1 for pool in blas)
