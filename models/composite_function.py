@@ -14,7 +14,7 @@ from ..validation import argument_error, check_name, check_positive
 from .combinations.sums import FixedWeights
 from .distributions.dirichlet import Dirichlet
 from .kernels.dask_stack import read_kernels
-from .kernels.labels import counts_rows, ids_along, order_of
+from .kernels.labels import counts_rows, ids_along, listed, order_of
 from .kernels.source import IN_MEMORY
 from .operations.arrays import matrix_product, weighted_sum
 
@@ -117,6 +117,11 @@ def composite_function(
     _check_shape(coefficients, [[*lengths, n_basis]], "coefficients", owner)
     _check_shape(scale, [[], lengths], "scale", owner)
 
+    names = [name, *(f"{name}_{part}" for part in ("K", "beta", "alpha", "scale"))]
+    taken = {kernel, basis, *map(model.name_for, names)} & {*model.named_vars, *model.dim_lengths}
+    if taken:
+        rule = "a name of which the model has no variable or dim yet"
+        raise argument_error("name", owner, rule, f"{name!r}, and {listed(taken)} in the model")
     if objects not in model.dim_lengths:
         model.add_coord(objects, stack["obs"].values)
     model.add_coords({kernel: stack["kernel"].values, basis: stack["basis"].values})

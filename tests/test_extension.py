@@ -21,7 +21,15 @@ import kernelzoo as kz
 from family import assert_mean, assert_z
 from kernelzoo.custom_steps import AlbertChib
 from kernelzoo.custom_steps.multinomial_probit.albert_chib import MOVES
-from kernelzoo.inference import PAPERS, Algorithm, ExactOutput, Paper, add_paper, identified
+from kernelzoo.inference import (
+    PAPERS,
+    Algorithm,
+    Engine,
+    ExactOutput,
+    Paper,
+    add_paper,
+    identified,
+)
 from kernelzoo.inference.engine.evaluation import python_mode
 from kernelzoo.models import Declaration, composite_kernel
 from kernelzoo.models.combinations.sums import RULES
@@ -93,6 +101,24 @@ def test_settings_of_a_new_paper_are_fields_of_the_engine_or_of_a_subclass(paper
         own(first_rat=0.5)
     with pytest.raises(ValueError, match="argument of NormalVB must be a finite number above 0"):
         own(first_rate=-1)
+
+
+@pytest.mark.parametrize("tree", [None, DataTree()])
+def test_an_engine_must_return_a_posterior(paper, tree, monkeypatch):
+    monkeypatch.setattr(Engine, "registry", {**Engine.registry})
+
+    class Empty(Engine):
+        name = "Empty"
+        kind = "mcmc"
+
+        def why_not(self, model):
+            return None
+
+        def run(self, model, run):
+            return tree
+
+    with pytest.raises(TypeError, match=r"Empty must return a DataTree with 'posterior'\. Got"):
+        kz.fit(paper, Empty(), **OPTIONS)
 
 
 def test_draws_of_a_new_paper_have_the_moments_of_its_closed_form(paper, results):

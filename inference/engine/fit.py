@@ -221,6 +221,8 @@ def _fit_one(model: pm.Model, run: Run, engine: Engine, blas_threads: int | None
     ):
         tree = engine.run(model, replace(run, log_likelihood=wanted))
     seconds = time.perf_counter() - begun
+    if not (isinstance(tree, DataTree) and "posterior" in tree.children):
+        raise TypeError(f"{engine.name} must return a DataTree with 'posterior'. Got {type(tree)}.")
     if run.clock.ended or run.clock.pressed:
         _mark_as_ended(tree, engine, run.clock)
     if wanted and "log_likelihood" not in tree.children:

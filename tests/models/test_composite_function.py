@@ -203,3 +203,16 @@ def test_what_is_refused_leaves_the_model_as_it_was(options, message):
             kz.composite_function("h", KERNELS(X), **options)
         kz.composite_function("h", KERNELS(X))
     assert [rv.name for rv in model.free_RVs] == ["h_beta", "h_alpha"]
+
+
+@pytest.mark.parametrize("taken", ["h", "h_K", "h_beta", "h_kernel"])
+def test_a_taken_name_leaves_the_model_as_it_was(taken):
+    with pm.Model() as model:
+        if taken == "h_kernel":
+            model.add_coord(taken, [1, 2, 3])
+        else:
+            pm.Normal(taken)
+        before = [*model.named_vars], {**model.coords}
+        with pytest.raises(ValueError, match=f"'h', and '?{taken}'? in the model"):
+            kz.composite_function("h", KERNELS(X))
+        assert ([*model.named_vars], {**model.coords}) == before
