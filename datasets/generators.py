@@ -32,10 +32,10 @@ def balance_scale() -> Dataset:
 
 
 def twonorm(n: int = 7400, seed: Seed = 0) -> Dataset:
-    """Two normal classes in 20 dimensions; 7400 is the size of the sample in common use.
+    r"""Two normal classes in 20 dimensions; 7400 is the size of the sample in common use.
 
-    Class 0 ~ N(a 1, I), class 1 ~ N(-a 1, I), a = 2 / sqrt(20), with equal probability. The best
-    classifier is the sign of the sum of the features; its error is Phi(-2) = 2.28 %.
+    Equally likely classes :math:`N(a 1, I)` and :math:`N(-a 1, I)`, :math:`a = 2 / \sqrt{20}`. The
+    best classifier is the sign of the features' sum; its error is :math:`\Phi(-2)`, 2.28 %.
 
     References
     ----------
@@ -60,8 +60,8 @@ def neal_three_class(n: Count = 400, seed: Seed = 0, noise: PositiveOrZero = 0.1
     `noise` (0.1 in Neal's), is added to all inputs: X holds the noisy inputs.
 
     The rule is that of Neal's own generator. Damoulas and Girolami (section 4.1) describe class 0
-    as an ellipse centred at the origin, without its constants. They use n = 400 and the features
-    1, x1, x2, x1^2, x1 x2, x2^2.
+    as an ellipse centred at the origin, without its constants. They use 400 objects and the
+    features :math:`1, x_1, x_2, x_1^2, x_1 x_2, x_2^2`.
 
     References
     ----------

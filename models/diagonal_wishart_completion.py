@@ -179,7 +179,7 @@ class DiagonalWishartCompletion(Partitioned):
 
     @property
     def C1(self) -> np.ndarray:
-        """Basis of the training objects, array (train_, train): A11 = C1'C1, K11 = C1'W11 C1."""
+        r"""Training basis, array (train_, train): :math:`A_{11}=C_1'C_1, K_{11}=C_1'W_{11}C_1`."""
         return self["C1"].get_value()
 
     @property

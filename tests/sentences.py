@@ -172,3 +172,14 @@ def gap_at_eighty():
         assert gaps[last + 10] == 0
         assert all(compared(method, "zero", ratio) > 0 for ratio in gaps)
     return [-compared("EM as printed", "mean", 80)]
+
+
+def gains_of_learned_weights():
+    """Leave-one-out weights less equal ones: least, largest; the most that scaled ones lose."""
+    plain, scaled = (cells(f"zhang-mixture-weights{end}", "ours") for end in ("", "-scaled"))
+    learned = {c: mean for (row, c), mean in plain.items() if row == "leave-one-out log score"}
+    gains = [mean - plain["equal weights", column] for column, mean in learned.items()]
+    losses = [mean - scaled["equal weights", column] for column, mean in learned.items()]
+    assert len(gains) == 6
+    assert sum(loss <= 0 for loss in losses) == 3
+    return [min(gains), max(gains), max(losses)]

@@ -368,6 +368,8 @@ def test_costs_are_typeset(plain, tex):
             r"$K_{\beta}$ = $\sum_{s}$ $\beta_{s}$ $K_{s}$.",
         ),
         ("A density of M^-1.", "A density of $M^{-1}$."),
+        ("N(a_y, I), a_0; k(x, l_1)", "N($a_{y}$, I), $a_{0}$; k(x, $l_{1}$)"),
+        ("A class_0, W22_1 and a kernel", "A class_0, W22_1 and a kernel"),
         (
             "sigma^2 of I-step A, K_test, object_, n",
             r"$\sigma^{2}$ of I-step A, K_test, object_, n",

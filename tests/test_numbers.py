@@ -1,5 +1,6 @@
 """Measured numbers in README and docs are in the files that their markers name."""
 
+import json
 import re
 import sys
 import tomllib
@@ -54,7 +55,10 @@ def numbers_of(source, page):
         text = (ROOT / source).read_text(encoding="utf-8")
         if ROOT / source == page:
             text = "\n".join(code for _, code in FENCE.findall(text))
-    text = "\n".join(line for line in text.splitlines() if part in line)
+    return digits_of("\n".join(line for line in text.splitlines() if part in line))
+
+
+def digits_of(text):
     digits = re.findall(r"(?<![\w.])\d[\d,_]*(?:\.\d+)?(?:e-?\d+)?", text)
     return [float(each.replace(",", "").replace("_", "")) for each in digits]
 
@@ -180,3 +184,79 @@ def test_a_number_without_a_file_is_found(sentence, tmp_path):
 def test_what_is_no_measurement_needs_no_file():
     text = "With Python 3.12 or newer, `tau=0.5`, section 4.1, [page](a-1.5.md), 20 objects."
     assert not [*unsupported(text, None)]
+
+
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+#: Formulas, years and volumes are no results.
+FORMULA = re.compile(r"\$\$.*?\$\$|\$[^$]*\$|\b(?:\d+, )?(?:19|20)\d\d\b", flags=re.DOTALL)
+
+
+def code_of(notebook):
+    """Source and printed outputs of each cell of code by its id; apart, all assertions."""
+    by_id, checks = {}, []
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "code":
+            texts = ["".join(cell["source"])]
+            if "remove-cell" in cell["metadata"].get("tags", ()):
+                checks += texts
+            for output in cell["outputs"]:
+                texts += output.get("text", []), output.get("data", {}).get("text/plain", [])
+            by_id[cell["id"]] = "\n".join("".join(text) for text in texts)
+    return by_id, "\n".join(checks)
+
+
+def unsupported_in_notebook(notebook):
+    """Numbers of a notebook's text that no assertion has, nor what the marker above them names.
+
+    A marker names files and functions, as on pages, and cells of code: ``cell ID``. The numbers
+    have two digits, a unit or a decimal.
+    """
+    by_id, checks = code_of(notebook)
+    for cell in notebook["cells"]:
+        text = "".join(cell["source"]) if cell["cell_type"] == "markdown" else ""
+        for block in re.split(r"\n\s*\n", text):
+            marker, known = MARKER.search(block), digits_of(checks)
+            for source in re.split(r",\s*", marker.group(1)) if marker else []:
+                named = source.startswith("cell ")
+                known += digits_of(by_id[source[5:]]) if named else numbers_of(source, None)
+            plain = PLACES.sub(" ", FORMULA.sub(" ", ELSE.sub(" ", MARKER.sub(" ", block))))
+            for digits, unit in IN_PROSE.findall(plain):
+                whole = digits.rstrip(",")
+                if (unit or len(whole) > 1) and not is_in(whole, unit, known):
+                    yield f"{whole} {unit}".strip(), block
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_numbers_in_notebooks_come_from_assertions_cells_or_files(path):
+    found = [*unsupported_in_notebook(json.loads(path.read_text(encoding="utf-8")))]
+    assert not found, found
+
+
+def test_a_number_of_a_notebook_without_a_source_is_found(tmp_path):
+    def notebook(text, check="assert True"):
+        code = {"cell_type": "code", "outputs": [{"text": ["0.875\n"]}], "metadata": {}}
+        tags = {"tags": ["remove-cell"]}
+        return {
+            "cells": [
+                {"cell_type": "markdown", "source": text},
+                code | {"id": "share", "source": "print(7 / 8)  # of 24"},
+                code | {"id": "check", "source": check, "metadata": tags, "outputs": []},
+            ]
+        }
+
+    file = tmp_path / "measured.md"
+    file.write_text("23.96 and 0.865", encoding="utf-8")
+    for text, right, wrong in (
+        ("87.5 % of them.", "cell share", "cell check"),
+        ("24 objects.", "cell share", f"{file}"),
+        ("In 23.96 s.", f"{file}", "cell share"),
+    ):
+        assert [*unsupported_in_notebook(notebook(text))]
+        assert not [*unsupported_in_notebook(notebook(f"<!-- numbers: {right} -->\n{text}"))]
+        assert [*unsupported_in_notebook(notebook(f"<!-- numbers: {wrong} -->\n{text}"))]
+        # A marker is of its own paragraph.
+        assert [*unsupported_in_notebook(notebook(f"<!-- numbers: {right} -->\nA.\n\n{text}"))]
+    assert not [*unsupported_in_notebook(notebook("24 objects.", "assert len(K) == 24"))]
+    assert [*unsupported_in_notebook(notebook("24 objects.", "assert len(K) == 25"))]
+    none = "Zhang (2004), volume 42, 2009, has $x = 0.5$, `tau=0.5`, eqs 10 and 13, and 3 classes."
+    assert not [*unsupported_in_notebook(notebook(none.replace("volume ", "")))]

@@ -31,18 +31,18 @@ SIZES = re.compile(r"\\(?:textstyle|displaystyle|[bB]igg?[lr]?)(?![a-zA-Z])\s*")
 # Symbols in tables of notation, which docstrings have as plain text: beta_s, K22.1, Q_vv^-1, C'WC.
 NAMES = (
     "alpha|beta|gamma|delta|zeta|eta|theta|lambda|mu|nu|pi|rho|sigma|tau|phi|xi|chi|omega|"
-    "varphi|varrho|Delta|Theta|Lambda|Sigma|Omega|(?:sum|prod)(?=_)|x(?=_)|[A-Zb-wyz]"
+    "varphi|varrho|Delta|Theta|Lambda|Sigma|Omega|(?:sum|prod)(?=_)|[ax](?=_)|[A-Zb-wyz]"
 )
 PRIME = "'\u2019"  # as written, and as Sphinx sets it
 # Not the letters of "I-step", "appendix A" and "E.5".
 SYMBOL = re.compile(
     rf"(?<![\w.{PRIME}])(?<!appendix )(?:([A-Z][{PRIME}][A-Z]+)|({NAMES})"
-    rf"(\d+(?:\.\d)?|_[a-z]+(?:,[a-z]+)?)?(\^-?\w+(?:\.\d)?)?([{PRIME}](?!\w)|\*)?)"
+    rf"(\d+(?:\.\d)?|_[a-z\d]+(?:,[a-z]+)?)?(\^-?\w+(?:\.\d)?)?([{PRIME}](?!\w)|\*)?)"
     rf"(?![\w{PRIME}]|-[a-z]|\.\d)"
 )
 # Formulas in sentences: costs, one level of brackets deep, and symbols with an index or a power.
 COST = r"\bO\((?:[^()]|\([^()]*\))+\)"
-FORMULA = re.compile(rf"{COST}|(?=[A-Za-z]+\d*(?:_(?:[a-z]|{NAMES})\b|\^)){SYMBOL.pattern}")
+FORMULA = re.compile(rf"{COST}|(?=[A-Za-z]+\d*(?:_(?:[a-z\d]|{NAMES})\b|\^)){SYMBOL.pattern}")
 
 
 def to_tex(found: re.Match[str]) -> str:

@@ -82,14 +82,15 @@ def plot_kernels(kernels: Any, labels: Any = None, *, classes: Sequence | None =
         # Inset axes are as high as the picture for any shape.
         figure.colorbar(image, cax=each.inset_axes((1.03, 0.0, 0.05, 1.0)), extend=extend)
         each.set_title(str(kernel["kernel"].item()), fontsize=10)
-        each.set(xlabel="object" if gram else "basis function", ylabel="object")
+        each.set(xlabel="object" if gram else "basis function")
         if len(names):
             for line in (each.axhline, each.axvline)[: 1 + gram]:
                 for edge in edges[1:-1]:
                     line(edge, color="black", linewidth=0.5)
             each.set_yticks((edges[:-1] + edges[1:]) / 2, names)
             each.tick_params(axis="y", length=0, labelsize=8)
-            each.set_ylabel("objects by class")
+    # Elsewhere it would stand beside a colour bar, and read as that bar's.
+    plt.setp(axes[:, 0], ylabel="objects by class" if len(names) else "object")
     return pictures
 
 

@@ -28,8 +28,7 @@ from ..engine.provenance import check_result
 from .results import PALETTE, engine_colors
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-# Alignment of a curve's counts, and offset from its points: curves meet; one meets the diagonal.
-CORNERS = (("left", (6, -9)), ("right", (-6, 4)), ("left", (6, 4)), ("right", (-6, -9)))
+ROW = 0.06  # height of a row of counts below the diagram, as a share of the diagram's
 #: Largest number of draws over which the predictions of regions average.
 DRAWS = 200
 
@@ -124,8 +123,8 @@ def plot_reliability(
 
     Calibrated probabilities lie on the diagonal; below it, predictions are overconfident. Each
     point shows the frequency in a bin at the bin's mean probability of the predicted class, drawn
-    by scikit-learn's ``CalibrationDisplay``, with the bin's number of objects. A bin of few objects
-    says little: take fewer bins.
+    by scikit-learn's ``CalibrationDisplay``, and below it the bin's number of objects. A bin of few
+    objects says little: take fewer bins.
 
     Parameters
     ----------
@@ -160,19 +159,19 @@ def plot_reliability(
     events = [_events(entry, labels) for entry in named.values()]
     figure, axes = plt.subplots(figsize=(4.6, 4.9), layout="constrained")
     colors = engine_colors(named)
-    for (name, color), (confidence, correct), marker, (side, corner) in zip(
-        colors.items(), events, cycle(MARKERS), cycle(CORNERS[len(named) == 1 :]), strict=False
-    ):
+    curves = zip(colors.items(), events, cycle(MARKERS), strict=False)
+    for row, ((name, color), (confidence, correct), marker) in enumerate(curves, 1):
         display = CalibrationDisplay.from_predictions(
             correct, confidence, n_bins=bins, name=name, ax=axes, color=color, marker=marker
         )
         sizes = np.bincount(np.searchsorted(np.linspace(0, 1, bins + 1)[1:-1], confidence))
-        for x, y, n in zip(display.prob_pred, display.prob_true, sizes[sizes > 0], strict=True):
-            axes.annotate(str(n), (x, y), corner, textcoords="offset points", color=color, ha=side)
+        for x, n in zip(display.prob_pred, sizes[sizes > 0], strict=True):
+            axes.text(x, -ROW * row, n, color=color, ha="center", va="center", size=8)
     axes.legend().remove()
     figure.legend(loc="outside lower center", ncols=2, frameon=False)
     axes.set(xlabel="probability of the predicted class", ylabel="frequency of correct predictions")
-    axes.set_title(f"Reliability on {len(correct)} objects, and how many per bin")
+    axes.set_title(f"Reliability on {len(correct)} objects (below: in each bin)")
+    axes.set(ylim=(-ROW * (row + 1), 1.05), yticks=np.linspace(0, 1, 6))
     axes.spines[["top", "right"]].set_visible(False)
     return axes
 

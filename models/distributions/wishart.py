@@ -193,7 +193,7 @@ class InverseWishart(_PositiveDefiniteMatrix):
     Notes
     -----
     O(n^3) per density evaluation or draw. The density, eq (2) of the same paper, is -inf outside
-    the cone of positive definite matrices. Starting point: the mode psi / (nu + n + 1).
+    the cone of positive definite matrices. Starting point: the mode :math:`\psi / (\nu + n + 1)`.
 
     Examples
     --------
@@ -242,7 +242,7 @@ class MatrixF(_PositiveDefiniteMatrix):
     Notes
     -----
     O(n^3) per density evaluation or draw. The density is -inf outside the cone of positive definite
-    matrices. Starting point: nu psi / (delta + n + 1).
+    matrices. Starting point: :math:`\nu \psi / (\delta + n + 1)`.
 
     Examples
     --------

@@ -50,18 +50,19 @@ def test_reliability_of_hand_counted_bins():
     assert [text.get_text() for text in axes.texts] == ["12", "12"] * 2
 
 
-def test_counts_of_one_curve_stand_beside_its_points_and_the_diagonal():
-    # Bug: counts of modest predictions were printed on the diagonal, long ones on their points.
+def test_counts_stand_below_the_diagram_in_a_row_per_curve():
+    # Bug: counts were printed on points, on each other and on the diagonal.
     p = probabilities(np.repeat([[0.6, 0.4], [0.7, 0.3], [0.8, 0.2]], 1000, axis=0))
-    axes = plot_reliability(p, np.where(np.arange(3000) % 10, "u", "v"))
+    curves = {"x": p, "y": p, "z": p}
+    axes = plot_reliability(curves, np.where(np.arange(3000) % 10, "u", "v"))
     axes.figure.draw_without_rendering()
-    points = axes.transData.transform(axes.get_lines()[1].get_xydata())
-    for (x, _), text in zip(points, axes.texts, strict=True):
-        assert text.get_text() == "1000"
-        box = text.get_window_extent()
-        assert box.x1 < x
-        right, bottom = axes.transData.inverted().transform((box.x1, box.y0))
-        assert bottom > right
+    points = axes.get_lines()[1].get_xdata()
+    boxes = [text.get_window_extent() for text in axes.texts]
+    assert [text.get_text() for text in axes.texts] == ["1000"] * 9
+    np.testing.assert_allclose([text.get_position()[0] for text in axes.texts], [*points] * 3)
+    assert all(box.y1 < axes.transData.transform((0, 0))[1] for box in boxes)
+    assert all(axes.bbox.y0 < box.y0 for box in boxes)
+    assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
 
 
 # --- Decision regions
@@ -153,6 +154,8 @@ def test_kernels_are_ordered_by_class_in_rows_and_columns():
     assert limits[0] == -limits[1]  # zero is the middle of two hues
     np.testing.assert_array_equal(second.get_yticks(), [1, 4, 6])
     assert [t.get_text() for t in second.get_yticklabels()] == ["a", "b", "c"]
+    # Bug: between pictures the label of the rows stood beside a colour bar, and was read as its.
+    assert [each.get_ylabel() for each in (first, second)] == ["objects by class", ""]
     assert first.images[0].get_clim()[0] == 0
     chosen = plot_kernels(linear()(X), labels, classes=["c", "d", "a", "b"])[0]
     assert [t.get_text() for t in chosen.get_yticklabels()] == ["c", "a", "b"]
