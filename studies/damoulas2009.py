@@ -108,15 +108,9 @@ def error(predicted: NDArray, labels: NDArray) -> float:
 
 
 def mixing(predictions: Dataset, labels: NDArray) -> list[float]:
-    """R-hat and effective draws of the log score, as in ``MIXING``.
-
-    `predictions` have ``probability_draws`` (chain, draw, obs, class) of at least two chains.
-    """
-    draws = predictions["probability_draws"].transpose("chain", "draw", "obs", "class")
-    codes = np.searchsorted(predictions["class"].to_numpy(), labels)
-    own = draws.to_numpy()[..., np.arange(len(codes)), codes]
-    scores = np.log(np.maximum(own, np.finfo(float).tiny)).mean(axis=-1)
-    score = Dataset({"score": DataArray(scores, dims=("chain", "draw"))})
+    """R-hat and effective draws of the log score, as in ``MIXING``, from two chains or more."""
+    own = predictions["probability_draws"].sel({"class": DataArray(labels, dims="obs")})
+    score = np.log(own.clip(np.finfo(float).tiny)).mean("obs").to_dataset(name="score")
     return [float(az.rhat(score)["score"]), float(az.ess(score, method="mean")["score"])]
 
 
