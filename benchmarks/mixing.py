@@ -82,9 +82,9 @@ def run() -> Iterator[str]:
 def _row(model: MultinomialProbit, engine: Engine, draws: int) -> list[str]:
     """Seconds, effective draws (rank-normalised) per second of drawing, and R-hat."""
     clock = Clock()
-    quiet = {"random_seed": 1, "progressbar": False, "log_likelihood": False, "callback": clock}
-    chains = {"draws": draws, "tune": TUNE, "chains": CHAINS, "cores": 1}
-    quantities = identified(fit(model, engine, **quiet, **chains))
+    quiet: dict[str, Any] = {"progressbar": False, "log_likelihood": False, "callback": clock}
+    chains: dict[str, Any] = {"draws": draws, "tune": TUNE, "chains": CHAINS, "cores": 1}
+    quantities = identified(fit(model, engine, random_seed=1, **quiet, **chains))
     counts, rhat = az.ess(quantities, method="bulk"), az.rhat(quantities)
     found = counts["contrast"].median(), counts["contrast"].min(), counts["beta"].min()
     told = [f"{clock.drawing:.1f}", *(f"{float(count) / clock.drawing:.2f}" for count in found)]

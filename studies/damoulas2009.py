@@ -109,7 +109,7 @@ def error(predicted: NDArray, labels: NDArray) -> float:
 
 def mixing(predictions: Dataset, labels: NDArray) -> list[float]:
     """R-hat and effective draws of the log score, as in ``MIXING``, from two chains or more."""
-    own = predictions["probability_draws"].sel({"class": DataArray(labels, dims="obs")})
+    own: Any = predictions["probability_draws"].sel({"class": DataArray(labels, dims="obs")})
     score = np.log(own.clip(np.finfo(float).tiny)).mean("obs").to_dataset(name="score")
     return [float(az.rhat(score)["score"]), float(az.ess(score, method="mean")["score"])]
 
