@@ -26,7 +26,6 @@ from typing import (
 )
 
 import numpy as np
-import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import LinAlgError, cholesky, eigvalsh
 from scipy.sparse import issparse
@@ -334,10 +333,7 @@ def check_undated(values: Any, argument: str, owner: str) -> None:
 def check_real(
     values: object, argument: str, owner: str, *, booleans: bool = False, rule: str = "real numbers"
 ) -> NDArray[np.float64]:
-    """Return real numbers, perhaps `booleans` too, as floats; raise for others, even x + 0i.
-
-    NaN and infinity are real numbers here.
-    """
+    """Return real numbers, also NaN and infinity, as floats; raise for others, even x + 0i."""
     check_unmasked(values, argument, owner)
     array = np.asarray(values)
     kinds, others = ("biuf", ()) if booleans else ("iuf", (bool, np.bool_))
@@ -412,7 +408,7 @@ def check_labels(
     if n_objects is not None and len(values) != n_objects:
         rule = f"of length {n_objects}, one label per object"
         raise argument_error(argument, owner, rule, f"length {len(values)}")
-    missing = pd.isna(values)
+    missing = np.array([_is_missing(value) for value in values.tolist()], dtype=bool)
     if missing.any():
         got = f"{int(missing.sum())} missing, the first at position {int(missing.argmax())}"
         raise argument_error(argument, owner, "without missing labels", got)
@@ -435,6 +431,14 @@ def check_labels(
         got = f"the unseen {'class' if len(unseen) == 1 else 'classes'} {', '.join(unseen)}"
         raise argument_error(argument, owner, f"among the classes {known.tolist()}", got)
     return np.array([place[value] for value in values.tolist()], dtype=np.int64), known
+
+
+def _is_missing(value: object) -> bool:
+    """Whether a label is None, NaN, NaT or NA (`value != value` is true, or raises for NA)."""
+    try:
+        return value is None or bool(value != value)
+    except (TypeError, ValueError):
+        return True
 
 
 def _of_one_type(values: NDArray, argument: str, owner: str) -> NDArray:

@@ -14,8 +14,6 @@ selected. `table_7` is by VB throughout, `table_6` by Gibbs sampling as in the p
 **Tables 8 to 10, Figure 9**: 27 protein folds, six spaces, the division of Ding and Dubchak (2001).
 The kernels are (1 + x'y)^2, whose scale the paper does not give: each scale of the kernels, or of
 the features, is a separate study.
-
-Choices where the paper is silent are in the notes of ``studies.toml``.
 """
 
 from collections.abc import Iterable, Mapping
