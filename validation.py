@@ -170,10 +170,8 @@ def integer_seed(seed: Seed, argument: str, owner: str) -> int:
     An integer of 2**32 or more, which some samplers and files do not take, and a SeedSequence
     always give the same integer. A Generator draws one and advances. None takes fresh entropy.
     """
-    if seed is None:
-        seed = np.random.SeedSequence()
-    if isinstance(seed, int | np.integer) and seed >= 2**32:
-        seed = np.random.SeedSequence(int(seed))
+    if seed is None or (isinstance(seed, int | np.integer) and seed >= 2**32):
+        seed = np.random.SeedSequence(seed)
     if isinstance(seed, np.random.SeedSequence):
         return int(seed.generate_state(1)[0])
     if isinstance(seed, np.random.Generator):
@@ -206,10 +204,8 @@ def check_storable(labels: Iterable[object], argument: str, owner: str) -> None:
         cut = isinstance(text, bytes) and b"\0" in text
         odd = isinstance(label, np.complexfloating | np.timedelta64)
         if kind is None or cut or odd or getattr(label, "tzinfo", None):
-            rule = (
-                "labelled by strings without NUL, numbers or dates without time zone, "
-                "which files can hold"
-            )
+            rule = "labelled by strings without NUL, numbers or dates without time zone, "
+            rule += "which files can hold"
             got = f"the {type(label).__name__} {label!r}; convert the labels, as by astype(str)"
             raise argument_error(argument, owner, rule, got)
         kinds.setdefault(kind, label)
@@ -255,10 +251,8 @@ def check_finite(
         if similarities and absent.any():
             ids = labels[-2] if labels else range(len(absent))
             rows = ", ".join(repr(ids[row]) for row in np.flatnonzero(absent)[:5])
-            found += (
-                f", rows without similarities: {rows} ({int(absent.sum())} in all); "
-                "KernelCompleter and complete_kernels fill such kernels"
-            )
+            found += f", rows without similarities: {rows} ({int(absent.sum())} in all); "
+            found += "KernelCompleter and complete_kernels fill such kernels"
         raise argument_error(argument, owner, "finite", found)
 
 
@@ -270,10 +264,8 @@ def check_probabilities(p: NDArray, objects: Sequence[Hashable], argument: str, 
         first = int(bad.argmax())
         which = np.asarray(objects, dtype=object)[first]
         rule = "probabilities of the classes, of 0 or more, that sum to one for each object"
-        got = (
-            f"a sum of {total[first]:.7g} and a smallest entry of {smallest[first]:.3g} at object "
-            f"{which!r} ({int(bad.sum())} of {len(p)} objects are wrong)"
-        )
+        got = f"a sum of {total[first]:.7g} and a smallest entry of {smallest[first]:.3g} at "
+        got += f"object {which!r} ({int(bad.sum())} of {len(p)} objects are wrong)"
         raise argument_error(argument, owner, rule, got)
 
 
@@ -306,7 +298,7 @@ def check_unmasked(values: object, argument: str, owner: str) -> None:
 
 
 def check_one_table(values: Any, argument: str, owner: str) -> None:
-    """Raise for several tables in one argument: a list of views or kernels, or a MuData.
+    """Raise for several tables in one argument, a list of views or kernels or a MuData, and masks.
 
     NumPy would make one array of tables of one shape, with the views in place of the objects.
     """
@@ -319,6 +311,7 @@ def check_one_table(values: Any, argument: str, owner: str) -> None:
     if got:
         rule = 'one table, or a dict of tables by name, {"a": X[0], "b": X[1]}'
         raise argument_error(argument, owner, rule, got)
+    check_unmasked(values, argument, owner)
 
 
 def check_undated(values: Any, argument: str, owner: str) -> None:
@@ -340,10 +333,7 @@ def check_undated(values: Any, argument: str, owner: str) -> None:
 def check_real(
     values: object, argument: str, owner: str, *, booleans: bool = False, rule: str = "real numbers"
 ) -> NDArray[np.float64]:
-    """Return real numbers, perhaps `booleans` too, as floats; raise for others, even x + 0i.
-
-    NaN and infinity are real numbers here.
-    """
+    """Return real numbers, also NaN and infinity, as floats; raise for others, even x + 0i."""
     check_unmasked(values, argument, owner)
     array = np.asarray(values)
     kinds, others = ("biuf", ()) if booleans else ("iuf", (bool, np.bool_))
@@ -391,10 +381,8 @@ def check_psd(matrix: NDArray, argument: str, owner: str, *, tolerance: float = 
     except LinAlgError:
         smallest = float(eigvalsh(matrix, subset_by_index=[0, 0], check_finite=False)[0])
         if smallest < -shift:
-            got = (
-                f"a smallest eigenvalue of {smallest:.4g} (largest diagonal entry "
-                f"{np.max(diagonal):.4g}); kz.kernels.nearest_psd makes kernels of similarities"
-            )
+            got = f"a smallest eigenvalue of {smallest:.4g} (largest diagonal entry "
+            got += f"{np.max(diagonal):.4g}); kz.kernels.nearest_psd makes kernels of similarities"
             raise argument_error(argument, owner, "positive semidefinite", got) from None
 
 

@@ -208,8 +208,6 @@ SETS: dict[str, Callable[[], list[Any]]] = {
     "2,000 simulated objects, two classes": lambda: simulated(2000, 2),
     "20,000 simulated objects, two classes": lambda: simulated(20_000, 2),
 }
-
-
 LETTERS = {"16,000 letters, 26 classes": letters}
 
 

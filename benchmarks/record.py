@@ -1,31 +1,13 @@
-"""Quiet fits, and what a benchmark measured in Markdown, for the documentation."""
+"""What a benchmark measured in Markdown, for the documentation."""
 
 import os
 import platform
-import warnings
 from collections.abc import Iterable, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
-
-import pymc as pm
-from xarray import DataTree
-
-from kernelzoo import ApproximationWarning, fit
-from kernelzoo.inference import Engine
 
 #: Libraries on which times depend.
 VERSIONED = ("kernelzoo", "pymc", "pytensor", "numpy", "scipy", "scikit-learn")
-
-
-def quiet_fit(model: pm.Model, engine: Engine, *, seed: int = 1, **options: Any) -> DataTree:
-    """Fit without the progress bar and without warnings that only time and predictions ignore."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ApproximationWarning)
-        warnings.filterwarnings("ignore", "VB did not converge")
-        return fit(
-            model, engine, random_seed=seed, progressbar=False, log_likelihood=False, **options
-        )
 
 
 def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -205,9 +205,13 @@ class Dataset:
         X: list[Any] = [{}, {}]
         for view, table in self.views.items():
             parts = [table.iloc[train], table.iloc[test]]
-            if view not in self.similarities:
-                parts = _standardized(parts) if standardize else parts
-            elif table.shape[1] == len(table):
+            if view not in self.similarities and standardize:
+                first = parts[0]
+                mean, sd = first.mean(), first.std(ddof=0)
+                # The computed sd of a constant feature may differ from 0 by rounding.
+                sd = sd.where(first.nunique() > 1, 1.0)
+                parts = [(part - mean) / sd for part in parts]
+            elif view in self.similarities and table.shape[1] == len(table):
                 parts = [part.iloc[:, train] for part in parts]
             X[0][view], X[1][view] = parts
         if not isinstance(self.X, dict):
@@ -220,12 +224,3 @@ def _counts(labels: Mapping[str, NDArray]) -> str:
     """HTML table of the number of objects (part, class)."""
     counts = {part: pd.Series(y).value_counts() for part, y in labels.items()}
     return pd.DataFrame(counts).fillna(0).astype(int).T.to_html()
-
-
-def _standardized(parts: list[pd.DataFrame]) -> list[pd.DataFrame]:
-    """Both parts with the means and standard deviations of the first."""
-    first = parts[0]
-    mean, sd = first.mean(), first.std(ddof=0)
-    # The computed sd of a constant feature may differ from 0 by rounding.
-    sd = sd.where(first.nunique() > 1, 1.0)
-    return [(part - mean) / sd for part in parts]

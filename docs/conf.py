@@ -57,13 +57,11 @@ html_title = "kernelzoo"
 html_static_path = ["_static"]
 html_css_files = ["kernelzoo.css"]
 html_logo = html_favicon = "_static/logo.svg"
-html_show_sourcelink = False
 html_copy_source = False
 html_theme_options = {
     "logo": {"text": "kernelzoo"},
     "navbar_end": ["theme-switcher"],
     "navbar_align": "left",
-    "header_links_before_dropdown": 5,
     "navigation_depth": 2,
     "collapse_navigation": True,
     "show_toc_level": 2,
@@ -71,8 +69,6 @@ html_theme_options = {
     "secondary_sidebar_items": {"**": ["page-toc"]} | {page: [] for page in WIDE},
     "footer_start": ["copyright"],
     "footer_end": [],
-    "pygments_light_style": "a11y-high-contrast-light",
-    "pygments_dark_style": "a11y-high-contrast-dark",
 }
 # Pages without pages below them need no menu; those of papers and of the gallery are wide.
 html_sidebars = {page: list[str]() for page in ("*", "papers/*", "gallery/*", "cards/index")}

@@ -23,7 +23,7 @@ from ..models.kernels.labels import as_frame, check_distinct, ids_along, with_id
 from ..models.kernels.source import ParametricStack
 from ..models.kernels.specification import TrainedKernels
 from ..models.kernels.stack import PRECISION, precision_of
-from ..validation import argument_error, check_name, check_one_table, check_undated, check_unmasked
+from ..validation import argument_error, check_name, check_one_table, check_undated
 
 PRECOMPUTED = "precomputed"
 SCALE, RANK = "scale", "rank"
@@ -95,9 +95,8 @@ class KernelReader(BaseEstimator):
         """
         owner = type(self).__name__
         if not isinstance(standardize, bool | str) or standardize not in (True, False, SCALE, RANK):
-            rule = (
-                "'scale', 'rank', True (as 'scale'), False, or 'auto' of a classifier or regressor"
-            )
+            rule = "'scale', 'rank', True (as 'scale'), False, or 'auto' of a classifier "
+            rule += "or regressor"
             raise argument_error("standardize", owner, rule, repr(standardize))
         tables = self._tables(X, reset=True)
         blocks = frozenset(tables)
@@ -183,7 +182,6 @@ class KernelReader(BaseEstimator):
             rule = "None for an array of kernels; a dict or a DataArray names them"
             raise argument_error("blocks", owner, rule, repr(self.blocks))
         check_one_table(X, "X", owner)
-        check_unmasked(X, "X", owner)
         # Columns in no block may hold anything.
         as_it_is = framed and self.blocks is not None
         if framed:
@@ -201,10 +199,8 @@ class KernelReader(BaseEstimator):
         table = validate_data(self, X, reset=reset, **checks)
         if table.ndim == 3:
             if reset and table.shape[0] != table.shape[1]:
-                rule = (
-                    "of shape (objects, training objects, kernels), square for training objects: "
-                    "np.stack(kernels, axis=-1)"
-                )
+                rule = "of shape (objects, training objects, kernels), square for training "
+                rule += "objects: np.stack(kernels, axis=-1)"
                 raise argument_error("X", owner, rule, f"shape {table.shape}")
             return {f"K{k}": kernel for k, kernel in enumerate(np.moveaxis(table, 2, 0))}
         if framed and not as_it_is:
@@ -337,7 +333,6 @@ class KernelBlocks(
 
 
 def _scaler(standardize: bool | str, values: Any) -> Any:
-    """Return the transformer of the features (N, D) of a block."""
     if standardize != RANK:
         return StandardScaler()
     ranks = QuantileTransformer(n_quantiles=min(len(values), MOST_QUANTILES), subsample=None)
@@ -362,10 +357,8 @@ def specified(kernels: Any, blocks: list[str | None], owner: str) -> Kernels:
             return kernels
         return reduce(or_, (_on(kernels, str(block)) for block in blocks))
     if not isinstance(kernels, Mapping) or not kernels:
-        required = (
-            'a specification such as kz.gaussian("median") | kz.linear(), a dict of them with at '
-            'least one block, or "precomputed"'
-        )
+        required = 'a specification such as kz.gaussian("median") | kz.linear(), a dict of them '
+        required += 'with at least one block, or "precomputed"'
         raise argument_error("kernels", owner, required, repr(kernels))
     if blocks == [None]:
         required = "one specification, because X has no blocks; pass 'blocks' to make them"
@@ -404,11 +397,7 @@ def _normalized(kernels: Kernels, steps: Any, owner: str) -> Kernels:
 
 
 def in_blocks(X: Any, owner: str) -> Tables | None:
-    """Tables of input that names its blocks itself; None for one table of features.
-
-    Such input is a dict of tables, a DataFrame with columns (block, feature), or a DataArray
-    (kernel, obs, basis).
-    """
+    """Tables of a dict, a frame (block, feature) or a DataArray (kernel, obs, basis); else None."""
     tables: dict[Any, Any] = {}
     # Some of SciPy's sparse matrices are mappings.
     if isinstance(X, Mapping) and not issparse(X):
@@ -431,7 +420,6 @@ def in_blocks(X: Any, owner: str) -> Tables | None:
         return None
     for block, table in tables.items():
         check_one_table(table, f'X["{block}"]', owner)
-        check_unmasked(table, f'X["{block}"]', owner)
     _check_names(tables, "X", owner)
     return {str(block): as_frame(table) for block, table in tables.items()}
 

@@ -24,7 +24,6 @@ from ..validation import (
     check_one_table,
     check_positive,
     check_undated,
-    check_unmasked,
     integer_seed,
 )
 from .blocks import Tables, in_blocks
@@ -212,8 +211,8 @@ class KernelCompleter(
         if (tables := in_blocks(X, OWNER)) is not None:
             return tables
         X = as_frame(X)
-        for check in (check_one_table, check_unmasked, check_undated):
-            check(X, "X", OWNER)
+        check_one_table(X, "X", OWNER)
+        check_undated(X, "X", OWNER)
         checks = {"allow_nd": True, "ensure_all_finite": "allow-nan"}
         array = validate_data(self, X, reset=reset, ensure_min_samples=2 if reset else 1, **checks)
         if isinstance(X, pd.DataFrame):

@@ -105,17 +105,9 @@ class KernelPredictor(KernelReader):
         seed = self.random_state
         if isinstance(seed, np.random.RandomState):
             seed = int(seed.randint(np.iinfo(np.int32).max))
+        options |= {name: getattr(self, name) for name in ("draws", "tune", "chains", "cores")}
         with predictions_alone():
-            result = fit(
-                self.model_,
-                self.engine,
-                draws=self.draws,
-                tune=self.tune,
-                chains=self.chains,
-                cores=self.cores,
-                random_seed=seed,
-                **options,
-            )
+            result = fit(self.model_, self.engine, random_seed=seed, **options)
         if log_scores is not None:
             # In the result, which saved estimators keep.
             scores = Dataset({"log_score": log_scores}, attrs=log_scores.attrs)

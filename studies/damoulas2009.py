@@ -14,8 +14,6 @@ selected. `table_7` is by VB throughout, `table_6` by Gibbs sampling as in the p
 **Tables 8 to 10, Figure 9**: 27 protein folds, six spaces, the division of Ding and Dubchak (2001).
 The kernels are (1 + x'y)^2, whose scale the paper does not give: each scale of the kernels, or of
 the features, is a separate study.
-
-Choices where the paper is silent are in the notes of ``studies.toml``.
 """
 
 from collections.abc import Iterable, Mapping
@@ -108,15 +106,9 @@ def error(predicted: NDArray, labels: NDArray) -> float:
 
 
 def mixing(predictions: Dataset, labels: NDArray) -> list[float]:
-    """R-hat and effective draws of the log score, as in ``MIXING``.
-
-    `predictions` have ``probability_draws`` (chain, draw, obs, class) of at least two chains.
-    """
-    draws = predictions["probability_draws"].transpose("chain", "draw", "obs", "class")
-    codes = np.searchsorted(predictions["class"].to_numpy(), labels)
-    own = draws.to_numpy()[..., np.arange(len(codes)), codes]
-    scores = np.log(np.maximum(own, np.finfo(float).tiny)).mean(axis=-1)
-    score = Dataset({"score": DataArray(scores, dims=("chain", "draw"))})
+    """R-hat and effective draws of the log score, as in ``MIXING``, from two chains or more."""
+    own: Any = predictions["probability_draws"].sel({"class": DataArray(labels, dims="obs")})
+    score = np.log(own.clip(np.finfo(float).tiny)).mean("obs").to_dataset(name="score")
     return [float(az.rhat(score)["score"]), float(az.ess(score, method="mean")["score"])]
 
 

@@ -50,10 +50,7 @@ LEAST = "least error of any rule on new objects"
 
 
 def divided_plane(n: int, seed: int) -> tuple[NDArray, NDArray]:
-    """Simulate (1, x1, x2) of `n` points uniform on the square of side 2, and their classes.
-
-    The class is that of the largest regression function.
-    """
+    """Draw (1, x1, x2), uniform on the square of side 2, and the classes by largest regression."""
     X = np.random.default_rng(seed).uniform(-1, 1, size=(n, 2))
     features = np.column_stack([np.ones(n), X])
     return features, (features @ REGRESSORS.T).argmax(axis=1)

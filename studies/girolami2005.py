@@ -122,7 +122,8 @@ def divide(
     return data.split(test_size, seed=seed, standardize=standardize)
 
 
-def _specification(width: float) -> Kernels:
+def specification(width: float) -> Kernels:
+    """Kernels of the paper's three forms, the Gaussian of a width, at the training trace N."""
     first, second, third = KERNELS
     members = gaussian(0.5 / width**2).named(first) | linear().named(second)
     return (members | polynomial(2).named(third)).normalize("trace")
@@ -143,9 +144,9 @@ def accuracies(
     column: str, seed: int, *, data: Mapping[str, Any], width: float, recipe: Mapping[str, Any]
 ) -> dict[str, float]:
     """Test accuracy by the name in ``CLASSIFIERS``, per cent."""
-    split, specification = divide(column, seed, **data), _specification(width)
-    trained = specification(split.X_train)
-    new = specification(split.X_test, split.X_train)
+    split, all_three = divide(column, seed, **data), specification(width)
+    trained = all_three(split.X_train)
+    new = all_three(split.X_test, split.X_train)
     values = {}
     for name, (kernels, starts) in CLASSIFIERS.items():
         chosen = {"kernel": list(kernels)}
@@ -163,7 +164,7 @@ def optima(
     Arguments are those of `accuracies`. The start ``HIGHEST`` is that of the highest bound.
     """
     split = divide(column, seed, **data)
-    kernels = _specification(width)(split.X_train)
+    kernels = specification(width)(split.X_train)
     _, fitted = _fitted(kernels, split.y_train, seed, len(STARTS), recipe)
     best = fitted.bounds.argmax()
     ends = dict(zip((HIGHEST, *STARTS), [fitted.weights[best], *fitted.weights], strict=True))

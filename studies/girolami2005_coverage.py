@@ -22,8 +22,8 @@ from sklearn.datasets import make_friedman1
 from kernelzoo import ApproximationWarning, fit, predict
 from kernelzoo.models import CompositeKernelRegression
 from kernelzoo.models.combinations import DirichletWeights
-from kernelzoo.models.kernels import Kernels, gaussian, linear, polynomial
 
+from .girolami2005 import specification
 from .study import QUIET, RECIPES, Study, Task, described
 
 RECIPE = RECIPES["girolami2005_coverage"]
@@ -46,7 +46,7 @@ def known_truth(rng: np.random.Generator, settings: Mapping[str, Any]) -> Proble
     """Simulate three inputs, and targets from the declaration's prior."""
     n = settings["n_train"]
     X = rng.normal(size=(n + settings["n_test"], 3))
-    kernels = _kernels(settings["width"])
+    kernels = specification(settings["width"])
     K, K_new = kernels(X[:n]), kernels(X[n:], X[:n])
     options = {name: settings[name] for name in ("sigma", "varsigma")}
     options["combination"] = DirichletWeights(settings["tau"], settings["nu"])
@@ -66,16 +66,12 @@ def friedman(rng: np.random.Generator, settings: Mapping[str, Any]) -> Problem:
     )
     X = (X - 0.5) * np.sqrt(12)
     y = (y - y[:n].mean()) / y[:n].std()
-    kernels = _kernels(settings["width"] * np.sqrt(X.shape[1] / 3))
+    kernels = specification(settings["width"] * np.sqrt(X.shape[1] / 3))
     model = CompositeKernelRegression(kernels(X[:n]), y[:n])
     return Problem(model, kernels(X[n:], X[:n]), y[n:], None)
 
 
 PROBLEMS = {"known truth": known_truth, "Friedman": friedman}
-
-
-def _kernels(width: float) -> Kernels:
-    return (gaussian(0.5 / width**2) | linear() | polynomial(2)).normalize("trace")
 
 
 def coverage(column: str, seed: int, **settings: Any) -> dict[str, float]:

@@ -83,7 +83,11 @@ def training_part(rng: np.random.Generator, labels: NDArray, share: float) -> ND
 def problem(column: str, seed: int, ratio: float) -> Problem:
     """Make the kernels of a column of ``COLUMNS``, and hide a share of their rows."""
     if column.startswith("embryo"):
-        return _embryo(int(column.removeprefix("embryo")) - 1, ratio)
+        number = int(column.removeprefix("embryo")) - 1
+        extras = load("kernels_embryo").extras
+        kernels = {f"K{k}": values for k, values in enumerate(extras[f"exp{number}_K"])}
+        visible = extras[f"exp{number}_MID{round(100 * ratio)}"] > 0
+        return Problem(as_stack(kernels), visible, None, (f"K{_EMBRYO_KNOWN[number]}",))
     data = load(COLUMNS[column]["data"])
     rng = np.random.default_rng(seed)
     y = np.asarray(data.y)
@@ -103,13 +107,6 @@ def problem(column: str, seed: int, ratio: float) -> Problem:
             kernels[name] = gaussian()(StandardScaler().fit_transform(X)).to_numpy()[0]
     visible = nested_mask(rng, len(chosen), len(kernels), ratio)
     return Problem(as_stack(kernels), visible, y[chosen], tuple(kernels))
-
-
-def _embryo(number: int, ratio: float) -> Problem:
-    extras = load("kernels_embryo").extras
-    kernels = {f"K{k}": values for k, values in enumerate(extras[f"exp{number}_K"])}
-    visible = extras[f"exp{number}_MID{round(100 * ratio)}"] > 0
-    return Problem(as_stack(kernels), visible, None, (f"K{_EMBRYO_KNOWN[number]}",))
 
 
 class Completed(NamedTuple):

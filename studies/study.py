@@ -28,7 +28,7 @@ from kernelzoo.inference.engine import quiet_sampler, records
 from kernelzoo.validation import check_count
 
 FOLDER = Path(__file__).parent
-#: Titles, sizes and notes of the studies.
+#: Titles, sizes and notes of the studies, such as choices where the papers are silent.
 DESCRIPTIONS = tomllib.loads((FOLDER / "studies.toml").read_text(encoding="utf-8"))
 #: Settings of the studies, by module.
 RECIPES = tomllib.loads((FOLDER / "recipes.toml").read_text(encoding="utf-8"))

@@ -47,16 +47,6 @@ class Division:
     y_train: NDArray
     y_test: NDArray
 
-    @property
-    def A11(self) -> NDArray:
-        """Input kernel of the training objects."""
-        return self.A[: len(self.K11), : len(self.K11)]
-
-    @property
-    def A21(self) -> NDArray:
-        """Input kernel between test and training objects."""
-        return self.A[len(self.K11) :, : len(self.K11)]
-
     def nearest_mean(self, K11: NDArray, K21: NDArray) -> float:
         """Accuracy of the kernel nearest mean, per cent."""
         return self.accuracy(KernelNearestMean().fit(K11, self.y_train), K21)
@@ -144,10 +134,7 @@ def tanner_wong(
     tune: int,
     **prior: float,
 ) -> dict[str, float]:
-    """Run TW1 or TW2 and classify with the mean of its draws of K21.
-
-    TW2 draws only the diagonal of W22.1, as in the paper.
-    """
+    """Classify with the mean of K21 by TW1, or TW2, which draws only the diagonal of W22.1."""
     division = divide(column, seed, **data)
     model = DiagonalWishartCompletion(
         division.A, division.K11, diagonal_W22_1=variant == "TW2", **prior
@@ -180,7 +167,8 @@ def baselines(
 ) -> dict[str, float]:
     """Classify with the posterior mean ``A21 A11^-1 K11`` of K21, and with the input kernel."""
     division = divide(column, seed, **data)
-    A11, A21 = division.A11, division.A21
+    n1 = len(division.K11)
+    A11, A21 = division.A[:n1, :n1], division.A[n1:, :n1]
     mean = solve(A11, A21.T, assume_a="pos").T @ division.K11
     search = GridSearchCV(KernelFisherDiscriminant(), {"ridge": ridges}, cv=folds)
     return {

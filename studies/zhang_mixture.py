@@ -9,8 +9,6 @@ The paper calls learning the weights an open problem. `learned_weights` compares
 weights and with single kernels, by the accuracy of the nearest neighbour in the completed kernel
 ``E K21 = Theta21 Theta11^-1 K11``, for the kernels of the paper's first experiment, the same scaled
 to trace n (which also changes the effect of eps, added afterwards), or those of its second.
-
-Choices where the paper is silent are in the notes of ``studies.toml``.
 """
 
 import warnings

@@ -38,7 +38,6 @@ def rst(text: str) -> str:
 
 
 def _page(card: Variant, model: Declaration, engines: pd.DataFrame) -> str:
-    """Text of a card."""
     told = sections(card.model)
     summary, _, formulas = told[""].partition("\n\n")
     shorter = {r"not available for \w+ \(.*\)": "not available", r"\|": r"\|"}

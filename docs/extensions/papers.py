@@ -2,25 +2,22 @@
 
 import json
 import re
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from cards import PAPERS, rst
+from cards import DOCS, PAPERS, rst
 from markup import TEMPLATES, sections
 
 import kernelzoo as kz
 from studies.__main__ import STUDIES
 from studies.study import DESCRIPTIONS, HEADER, RULE, TESTED, Study, tabulate
 
-DOCS = Path(__file__).resolve().parents[1]
 #: Units of finished studies, a record per line with its recipe, split and seed.
 LEDGERS = DOCS / "ledgers"
 TEMPLATES.globals |= {"rule": RULE, "header": HEADER, "tested": TESTED}
 
 
 def _page(paper: dict[str, Any], equations: dict[str, str]) -> str:
-    """Text of a paper's page."""
     reference, _, rows = equations[paper["heading"]].partition("\n\n")
     prefix = paper["studies"]
     studies = {name: make() for name, make in STUDIES.items() if name.startswith(prefix)}

@@ -46,6 +46,13 @@ OWNER = "calibrate"
 POINTS = 100
 # Standard normal numbers that stand for the law of the truth.
 NORMAL = stats.norm.ppf((np.arange(400) + 0.5) / 400)
+#: Independent posterior draws among which a truth is ranked.
+DRAWS = 31
+# Probability that a calibrated engine's ranks leave any of the bands.
+ERROR_RATE = 0.01
+# Probability with which the stated errors are found.
+POWER = 0.8
+QUIET: dict[str, Any] = {"progressbar": False, "log_likelihood": False}
 
 
 class Band:
@@ -116,16 +123,6 @@ def detectable_scale(band: Band, draws: int, probability: float) -> float:
     if power(band, draws, scale=0.01) < probability:
         return 0.0
     return brentq(lambda scale: power(band, draws, scale=scale) - probability, 1.0, 0.01, xtol=1e-3)
-
-
-#: Independent posterior draws among which a truth is ranked.
-DRAWS = 31
-QUIET: dict[str, Any] = {"progressbar": False, "log_likelihood": False}
-
-# Probability that a calibrated engine's ranks leave any of the bands.
-ERROR_RATE = 0.01
-# Probability with which the stated errors are found.
-POWER = 0.8
 
 
 def calibrate(
@@ -393,8 +390,7 @@ def ranks(
 def thinned(values: xr.DataArray, attributes: Mapping[Any, Any]) -> NDArray:
     """Draws (draw, ...) of a quantity, evenly spaced in its chains, at most `DRAWS`.
 
-    Chains keep half as many as the least ESS of the elements: neighbours are then hardly
-    correlated.
+    Chains keep half as many as the least ESS of the elements: hardly correlated ones.
     """
     stacked = joined_draws(values)
     kept = len(stacked)

@@ -205,10 +205,7 @@ def _styles(results: Mapping[str, DataTree]) -> dict[str, dict[str, Any]]:
 def _in_rows(
     draws: Mapping[str, DataArray | None], owner: str
 ) -> tuple[list[str], dict[str, NDArray]]:
-    """Labels of the elements, and draws (sample, element) by engine.
-
-    Raise unless all engines have the same elements.
-    """
+    """Labels of the elements, the same of all engines, and draws (sample, element) by engine."""
     first = next(each for each in draws.values() if each is not None)
     first, values = first.isel(chain=0, draw=0, drop=True), {}
     for name, each in draws.items():

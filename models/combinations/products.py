@@ -21,7 +21,7 @@ import xarray as xr
 from numpy.typing import NDArray
 from pytensor.tensor import TensorVariable
 
-from ...validation import argument_error, check_positive
+from ...validation import Positive, argument_error, check_arguments
 from ..operations.arrays import weighted_sum
 from .sums import SMALLEST, Combination, GivenNumbers, Numbers
 
@@ -84,12 +84,11 @@ class Product(_WeightedProduct):
     >>> model = kz.MultinomialProbit(positive(X_train), y_train, combination=rule)
     """
 
-    pi_rate: float = 1.0
-    chi_rate: float = 1.0
+    pi_rate: Positive = 1.0
+    chi_rate: Positive = 1.0
 
     def __post_init__(self) -> None:
-        check_positive(self.pi_rate, "pi_rate", "Product")
-        check_positive(self.chi_rate, "chi_rate", "Product")
+        check_arguments(Product, vars(self))
 
     @override
     def declare(self) -> TensorVariable:

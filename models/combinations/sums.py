@@ -30,7 +30,7 @@ from pytensor.tensor import TensorVariable
 from scipy.special import logit
 
 from ...user_warnings import warn_user
-from ...validation import argument_error, check_flag, check_positive, check_real
+from ...validation import Positive, argument_error, check_arguments, check_real
 from ..distributions.dirichlet import Dirichlet
 from ..kernels.labels import in_order, kernel_names
 from ..operations.arrays import weighted_sum
@@ -179,12 +179,11 @@ class Mean(_Convex):
     >>> model = kz.MultinomialProbit(kernels(X_train), y_train, combination=rule)
     """
 
-    mu: float = 1.0
-    lam: float = 1.0
+    mu: Positive = 1.0
+    lam: Positive = 1.0
 
     def __post_init__(self) -> None:
-        check_positive(self.mu, "mu", "Mean")
-        check_positive(self.lam, "lam", "Mean")
+        check_arguments(Mean, vars(self))
 
     @property
     @override
@@ -219,15 +218,12 @@ class DirichletWeights(_Convex):
     >>> model = kz.CompositeKernelRegression(kernels(X_train), response, combination=uniform)
     """
 
-    tau: float = 1.0
-    nu: float = 1.0
-    varphi: float | None = None
+    tau: Positive = 1.0
+    nu: Positive = 1.0
+    varphi: Positive | None = None
 
     def __post_init__(self) -> None:
-        check_positive(self.tau, "tau", "DirichletWeights")
-        check_positive(self.nu, "nu", "DirichletWeights")
-        if self.varphi is not None:
-            check_positive(self.varphi, "varphi", "DirichletWeights")
+        check_arguments(DirichletWeights, vars(self))
 
     @property
     @override
@@ -247,11 +243,12 @@ class DirichletWeights(_Convex):
 class GivenNumbers:
     """Rule with given numbers, one per kernel: by position, or by the kernels' names in a dict."""
 
-    #: Field with the numbers, None for their `default`, and what they must be.
+    #: Field with the numbers, None for ones, and what they must be.
     numbers: ClassVar[str]
     requirement: ClassVar[str] = "a vector of non-negative numbers, not all zero"
 
     def __post_init__(self) -> None:
+        check_arguments(type(self), vars(self))
         given, owner = getattr(self, self.numbers), type(self).__name__
         if given is None:
             return
@@ -269,16 +266,10 @@ class GivenNumbers:
         """Whether numbers meet the requirement."""
         return values.ndim == 1 and bool(0 < values.sum() < np.inf and (values >= 0).all())
 
-    def default(self, n_kernels: int) -> NDArray[np.float64]:
-        """Numbers (kernel,) where none are given."""
-        return np.ones(n_kernels)
-
     def each(self, n_kernels: int) -> NDArray[np.float64]:
         """Numbers (kernel,) of a rule `for_kernels`."""
         given = getattr(self, self.numbers)
-        if given is None:
-            return self.default(n_kernels)
-        return np.broadcast_to(np.asarray(given, dtype=float), n_kernels)
+        return np.broadcast_to(np.asarray(1.0 if given is None else given, float), n_kernels)
 
     def for_kernels(self, names: Iterable[Any]) -> Any:
         """Return the rule with its numbers in the order of a model's kernels."""
@@ -319,8 +310,9 @@ class FixedWeights(GivenNumbers, WeightedSum):
     weights: Numbers | None = None
 
     @override
-    def default(self, n_kernels: int) -> NDArray[np.float64]:
-        return np.full(n_kernels, 1 / n_kernels)
+    def each(self, n_kernels: int) -> NDArray[np.float64]:
+        plain = np.full(n_kernels, 1 / n_kernels)
+        return plain if self.weights is None else super().each(n_kernels)
 
 
 @dataclass(frozen=True)
@@ -347,11 +339,6 @@ class Binary(GivenNumbers, WeightedSum):
     requirement = "between 0 and 1, exclusive"
     probability: float | Numbers = 0.5
     empty: bool = False
-
-    @override
-    def __post_init__(self) -> None:
-        check_flag(self.empty, "empty", "Binary")
-        super().__post_init__()
 
     @override
     def holds(self, values: NDArray[np.float64]) -> bool:

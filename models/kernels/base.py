@@ -1,16 +1,9 @@
 """Kernel functions of two sets of objects, and their normalisations.
 
-With k(x, x') the kernel, N training objects and K their Gram matrix:
-
-========== ========================================= ======================
-name       result                                    property
-========== ========================================= ======================
-"trace"    k(x, x') N / tr K                          training trace N
-"unit"     k(x, x') / sqrt(k(x, x) k(x', x'))         self-similarity 1
-========== ========================================= ======================
-
-A unit self-similarity has the trace N, so that "trace" before or after "unit" changes nothing.
-Constants come from the training objects only.
+With K the Gram matrix of N training objects, "trace" makes of a kernel k(x, x') N / tr K, whose
+training trace is N, and "unit" k(x, x') / sqrt(k(x, x) k(x', x')), whose self-similarities are 1
+and whose training trace is N, too: "trace" before or after "unit" changes nothing. Constants come
+from the training objects only.
 """
 
 from abc import ABC, abstractmethod
@@ -31,7 +24,7 @@ from ...validation import (
     check_arguments,
     check_finite,
     check_positive,
-    check_unmasked,
+    check_real,
     number_or_nan,
 )
 from .features import is_dask
@@ -349,9 +342,7 @@ class BasisExpansion(BaseKernel):
 
     @override
     def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:
-        given = self.function(X)
-        check_unmasked(given, "function", "basis_expansion")
-        features = np.asarray(given, dtype=float)
+        features = check_real(self.function(X), "function", "basis_expansion", booleans=True)
         if features.ndim != 2 or len(features) != len(X):
             rule = f"a map of {len(X)} objects to features of shape ({len(X)}, M)"
             raise argument_error("function", "basis_expansion", rule, f"shape {features.shape}")

@@ -12,14 +12,7 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
-from ...validation import (
-    argument_error,
-    check_finite,
-    check_name,
-    check_one_table,
-    check_real,
-    check_unmasked,
-)
+from ...validation import argument_error, check_finite, check_name, check_one_table, check_real
 from .labels import (
     as_frame,
     check_complete,
@@ -195,7 +188,6 @@ def _finite(block: Any, argument: str, block_info: Any) -> NDArray:
 
 def _as_features(table: Any, argument: str) -> NDArray:
     check_one_table(table, argument, "Kernels")
-    check_unmasked(table, argument, "Kernels")
     try:
         array = np.asarray(table)
     except ValueError:

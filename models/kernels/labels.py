@@ -299,7 +299,6 @@ def aligned_frame(
 
 
 def _plain(labels: Any) -> list[Hashable]:
-    """Labels as a list of Python objects."""
     # The values of an index have no time zone.
     given = labels if isinstance(labels, pd.Index) else getattr(labels, "values", labels)
     plain = isinstance(given, np.ndarray) and given.dtype.kind in "Ubif"

@@ -142,11 +142,7 @@ class LearnedKernel:
 
 @dataclass(frozen=True)
 class ParametricStack(KernelSource):
-    """Stack of kernels, some of which have parameters to learn.
-
-    `start` (kernel, obs, basis) is the stack at the parameters' prior means, `learned` are the
-    kernels with parameters.
-    """
+    """Stack of kernels, of which `learned` have parameters; `start` has their prior means."""
 
     start: xr.DataArray
     learned: tuple[LearnedKernel, ...]

@@ -1,12 +1,7 @@
 """Specifications of kernels: their functions (`functions`), feature spaces and normalisations.
 
-A specification is written once and applied to training and to new objects::
-
-    kernels = gaussian(1 / 13) | linear() | polynomial(2)
-    kernels(X_train)            # (kernel, obs, basis), square
-    kernels(X_test, X_train)    # new objects against training objects
-
-A specification holds no data. The constants of its normalisations come from the training objects.
+A specification holds no data. It is applied to training and to new objects, with constants from
+the training objects.
 Notation: S kernels, N training and n new objects, M basis functions (M = N of kernels), D features.
 """
 
@@ -448,7 +443,6 @@ class NormalizedKernel:
 
 
 def _function_of(member: Member, train: Objects) -> NormalizedKernel:
-    """Normalise a kernel by the training objects."""
     kernel, steps, scale = member.kernel, member.steps, 1.0
     objects = train.features[member.space]
     X = member.chosen(objects)

@@ -23,7 +23,6 @@ from ...validation import (
     check_one_table,
     check_psd,
     check_square_symmetric,
-    check_unmasked,
 )
 from .features import counts_as, labels_after
 from .labels import (
@@ -334,7 +333,6 @@ def _of_tables(kernels: Any, like: xr.DataArray | None, owner: str, argument: st
             table = aligned_frame(table, frame, basis, entry, owner)
             frame = table if frame is None else frame
         check_one_table(table, entry, owner)
-        check_unmasked(table, entry, owner)
         values = np.asarray(table)
         if values.ndim != 2 or 0 in values.shape or values.dtype.kind not in "fiub":
             got = f"{values.dtype} of shape {values.shape}"

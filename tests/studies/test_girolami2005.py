@@ -51,7 +51,7 @@ def test_every_published_number_has_its_cell():
 
 def test_kernels_are_the_papers():
     X = np.random.default_rng(0).normal(size=(7, 3))
-    kernels = girolami2005._specification(4.0)(X)
+    kernels = girolami2005.specification(4.0)(X)
     assert tuple(kernels["kernel"].values) == girolami2005.KERNELS
     squared = cdist(X, X, "sqeuclidean")
     for kernel, expected in zip(
