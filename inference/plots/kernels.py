@@ -31,7 +31,7 @@ def plot_kernels(kernels: Any, labels: Any = None, *, classes: Sequence | None =
     Parameters
     ----------
     kernels : DataArray (kernel, obs, basis), dict of 2-D arrays, or array (2-D or 3-D)
-        Kernels as for `MultinomialProbit`.
+        Kernels as for `MultinomialProbit`, or completed ones: ``kernel_mean`` of ``kz.predict``.
     labels : array_like (obs,), optional
         Classes of the objects: rows (and columns of Gram matrices) are ordered by class, with lines
         between classes.
@@ -52,6 +52,8 @@ def plot_kernels(kernels: Any, labels: Any = None, *, classes: Sequence | None =
     >>> kz.plots.plot_kernels(kernels(data.X_train), data.y_train)
     """
     owner = "plot_kernels"
+    if "object_" in getattr(kernels, "dims", ()):
+        kernels = kernels.rename(object="obs", object_="basis")
     stack = as_stack(kernels, owner=owner)
     gram = np.array_equal(stack["obs"].values, stack["basis"].values)
     names, edges = np.empty(0), np.empty(0)

@@ -152,6 +152,12 @@ class IncompleteKernels:
         owner: str,
     ) -> "IncompleteKernels":
         """Check the kernels, as `MutualKernelCompletion` documents them; cut out visible blocks."""
+        sizes = {name: len(K) for name, K in kernels.items()} if isinstance(kernels, dict) else {}
+        if len(set(sizes.values())) > 1:
+            rule = (
+                "of all objects each: K.reindex(index=ids, columns=ids) of a DataFrame leaves NaN"
+            )
+            raise argument_error("kernels", owner, f"{rule} where K has no object", f"{sizes}")
         stack = labelled(as_frame(kernels), None, owner, "kernels")
         check_gram(stack, owner, "kernels")
         # Messages and results identify entries by the labels of their objects.

@@ -161,6 +161,14 @@ def test_kernels_are_ordered_by_class_in_rows_and_columns():
     assert [t.get_text() for t in chosen.get_yticklabels()] == ["c", "a", "b"]
 
 
+def test_completed_kernels_are_drawn_as_predicted():
+    ids, K = list("abcd"), np.diag([1.0, 2.0, 3.0, 4.0])[None]
+    coords = {"kernel": ["one"], "object": ids, "object_": ids}
+    completed = xr.DataArray(K, coords, ("kernel", "object", "object_"))
+    (axes,) = plot_kernels(completed, [1, 0, 1, 0])
+    np.testing.assert_array_equal(np.diag(axes.images[0].get_array()), [2, 4, 1, 3])
+
+
 def test_columns_of_a_basis_expansion_stay_in_order():
     design = np.arange(12.0).reshape(4, 3)
     (axes,) = plot_kernels(design, [1, 0, 1, 0])
