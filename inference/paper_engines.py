@@ -251,8 +251,9 @@ class VB(PaperEngine[VariationalOutput]):
     interpret kernel weights or intervals of VB where the attribute ``pareto_k`` of the result is
     above 0.7 (`fit` warns): q is far narrower than the posterior. Class probabilities suffer less.
 
-    Classifiers of up to 16 kernels with 200 basis functions or more iterate in single precision;
-    from the highest end on, in double precision, whose bounds alone the best start then has.
+    Unless `starts` are given, sums of up to 16 kernels with 200 basis functions or more iterate in
+    single precision in classification. The best start ends in double precision, and ``trajectory``
+    has its bounds from there on. Kernels that are not normalised need double precision throughout.
 
     Examples
     --------

@@ -279,8 +279,7 @@ def path_of_scales(model: CompositeKernelModel, scales: Sequence[float]) -> Iter
         data = replace(data, priors={**data.priors, "phi": Gamma(model.sigma, scale)})
         phi = replace(state.phi, rate=state.phi.rate + (scale - before))
         state = replace(state, phi=phi, objective=-np.inf)
-        iteration = draft(data) or partial(update, data)
-        state, before = ascended(state, iteration, COORDINATES), scale
+        state, before = ascended(state, partial(update, data), COORDINATES), scale
         yield partial(sample, data, state)
 
 

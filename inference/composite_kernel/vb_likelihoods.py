@@ -216,7 +216,7 @@ class Bernoulli:
         mean = mean.astype(float, copy=False)
         moments = self.kernels.each(_moments_of_chunk, self.functions, root, mean)
         # BLAS left zeros above the diagonal.
-        var = np.einsum("ij,ij->j", root, root)
+        var = np.einsum("ij,ij->j", root, root, dtype=float)
         return Regressors(
             mean[None], var[None], log_det, self.projections @ mean, np.hstack(moments)
         )
@@ -307,7 +307,7 @@ def _moments_of_chunk(
     """
     moments, trmm = [], blas.get_blas_funcs("trmm", (root,))
     for _, rows in _rows(chunk, functions, root.dtype):
-        f = rows @ mean
+        f = (rows @ mean.astype(rows.dtype, copy=False)).astype(float, copy=False)
         flat = rows.copy().reshape(-1, len(mean)).T
         turned = trmm(1.0, root, flat, lower=True, overwrite_b=True).T.reshape(rows.shape)
         pairs = [np.vecdot(turned[i], turned[i:]) + f[i] * f[i:] for i in range(len(rows))]

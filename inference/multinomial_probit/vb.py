@@ -431,7 +431,7 @@ def path_of_scales(
     model: MultinomialProbit, scales: Sequence[float]
 ) -> Iterator[Callable[[int, np.random.Generator], Any]]:
     """Fit q for one upsilon after another, each from the last solution; yield its `sample`."""
-    n_kernels, n_basis = len(model.coords["kernel"]), len(model.coords["basis"])
+    n_kernels = len(model.coords["kernel"])
     data = Data.of(model)
     # The start does not depend on upsilon: the first shift is zero.
     state, before = start(data, np.full(n_kernels, 1 / n_kernels)), scales[0]
@@ -439,8 +439,7 @@ def path_of_scales(
         data = replace(data, upsilon=upsilon)
         rate = state.zeta_rate + (upsilon - before)
         state = replace(state, zeta_rate=rate, objective=-np.inf)
-        iteration = draft(data, n_basis) or partial(update, data)
-        state, before = ascended(state, iteration, COORDINATES), upsilon
+        state, before = ascended(state, partial(update, data), COORDINATES), upsilon
         yield partial(_sample, data, state)
 
 

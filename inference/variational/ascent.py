@@ -20,7 +20,7 @@ iterate in single precision, and the highest end goes on in double precision.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from typing import Protocol
@@ -87,22 +87,24 @@ class Coordinates[S]:
     at: Callable[[S, Array], S]
 
 
+@dataclass
 class Draft[S: State]:
-    """An update in single precision; once that has lost a pivot or overflowed, in double."""
+    """An update in single precision, or in double once it has lost a pivot or overflowed."""
 
-    def __init__(self, single: Callable[[S], S], double: Callable[[S], S]):
-        self._single, self._double, self._failed = single, double, False
+    single: Callable[[S], S]
+    double: Callable[[S], S]
+    in_double: bool = False
 
     def __call__(self, state: S) -> S:
         """Do one iteration."""
-        if not self._failed:
+        if not self.in_double:
             with suppress(np.linalg.LinAlgError), np.errstate(all="ignore"):
-                after = self._single(state)
+                after = self.single(state)
                 if np.isfinite(after.objective):
                     return after
-        after = self._double(state)
-        # Not where an extrapolated state fails in double precision, too.
-        self._failed = bool(np.isfinite(after.objective))
+        after = self.double(state)
+        # An extrapolated state may fail in double precision, too.
+        self.in_double |= bool(np.isfinite(after.objective))
         return after
 
 
@@ -299,27 +301,23 @@ def multistart_ascent[S: State](
 
     `starts_at` make states from initial weights; `known` weights need one start only. A start ends
     at a relative change below `tolerance` if the estimated `remaining` increase is no larger.
-    Unless `starts` are given, only the highest goes on after `first_round` iterations. Starts go by
-    the less precise update `draft` if there is one; a last ascent, of which the result is, begins
-    at their highest end. A decrease ends a start, unconverged; an interrupt keeps the states
-    reached so far.
+    Unless `starts` are given, only the highest goes on after `first_round` iterations; with a
+    `draft`, which replaces `update`, it ends roughly, goes on in double precision, and its history
+    begins anew. A decrease ends a start, unconverged; an interrupt keeps the states reached so far.
     """
     compete = first_round is not None and starts is None
     fall = NEW_POINTS if n_kernels > 3 else ROUNDED
 
     def begin(start: Callable[[Array], S], weights: Array) -> Ascent[S]:
-        return climb(start(weights), draft or update)
-
-    def climb(state: S, iteration: Callable[[S], S]) -> Ascent[S]:
         if coordinates is None:
-            return Ascent(state, iteration, fall=fall)
-        return Ascent(state, Anderson(iteration, coordinates), PATIENCE, fall)
+            return Ascent(start(weights), draft or update, fall=fall)
+        return Ascent(start(weights), Anderson(draft or update, coordinates), PATIENCE, fall)
 
     n_starts, uniform = starts or min(n_kernels + 1, MOST_STARTS), np.full(n_kernels, 1 / n_kernels)
     if known is not None or (compete and n_kernels > MOST_CORNERS):
         n_starts = 1
-    if n_kernels > MOST_CORNERS:
-        # The factor of the weights takes most of the time, always in double precision.
+    if not compete or n_kernels > MOST_CORNERS:
+        # Of many kernels, the factor of the weights takes most of the time, in double precision.
         draft = None
     weights, rng = uniform if known is None else known, run.rng()
     begun = chain.from_iterable(
@@ -347,7 +345,7 @@ def multistart_ascent[S: State](
     try:
         n_ascents = len(starts_at) * n_starts
         usual = n_ascents * min(first, USUAL) + min(after, USUAL)
-        total = n_ascents * first + after * (1 if draft is None else 2)
+        total = n_ascents * first + after + (0 if draft is None else max_iterations)
         with run.track(total, engine, usual=usual) as bar:
             for k, ascent in enumerate(begun):
                 rival = ascents[highest()].height if compete and ascents else -np.inf
@@ -356,10 +354,13 @@ def multistart_ascent[S: State](
             best = highest()
             go_on(best, max_iterations, after)
             if draft is not None:
-                precision, last = (tolerance, remaining), climb(ascents[best].state, update)
+                left = max(1, max_iterations - len(ascents[best].history))
+                draft.in_double, precision = True, (tolerance, remaining)
+                # The accelerated iterations go on; what they rose by was rounded.
+                last = replace(ascents[best], history=[], converged=False, fell=0.0)
                 last.advance(*precision)
                 ascents[best] = last
-                go_on(best, max_iterations, after)
+                go_on(best, left, max_iterations)
     except KeyboardInterrupt as interruption:
         interrupted = True
         ascents = [ascent for ascent in ascents if ascent.history]

@@ -142,7 +142,7 @@ def drafted(draft, update, **settings):
 
 def test_the_result_is_that_of_the_precise_update_from_the_end_of_the_draft():
     """It may be lower, which is no fall; one start is done, the others are those of the draft."""
-    ascended = drafted(Draft(climb(-100.0), climb(-100.0)), climb(-101.0))
+    ascended = drafted(Draft(climb(-100.0), climb(-101.0)), climb(-101.0))
     assert ascended.converged
     last, *others = (ascended.histories[k] for k in (ascended.best, *{0, 1, 2} - {ascended.best}))
     assert len(ascended.histories) == 3
@@ -162,10 +162,29 @@ def test_a_draft_ends_within_about_a_nat_and_the_result_as_asked():
 
         return update
 
-    ascended = drafted(Draft(counted("draft"), counted("update")), counted("update"), starts=1)
+    draft = Draft(counted("draft"), counted("update"))
+    ascended = drafted(draft, counted("update"), known=np.array([0.5, 0.5]))
     assert ascended.converged
     assert 20 < counts["draft"] < 80 < counts["draft"] + counts["update"]
     assert ascended.state.objective > -100.001
+
+
+def test_starts_that_are_given_all_end_in_double_precision():
+    ascended = drafted(Draft(_fails, _fails), climb(-101.0), starts=2)
+    assert all(history[-1] > -101.001 for history in ascended.histories)
+
+
+@pytest.mark.parametrize("most", [3, 20])
+def test_a_draft_and_its_end_share_the_iterations(most):
+    counts = []
+
+    def slow(now):
+        counts.append(now.position)
+        return state(-100 - 50 * 0.99**now.position, now.position + 1)
+
+    with pytest.warns(UserWarning, match=f"did not converge in {most} iterations"):
+        drafted(Draft(slow, slow), slow, known=np.array([0.5, 0.5]), max_iterations=most)
+    assert len(counts) == most + 1
 
 
 def test_an_interrupt_keeps_the_draft():
@@ -173,7 +192,7 @@ def test_an_interrupt_keeps_the_draft():
         raise KeyboardInterrupt
 
     with pytest.warns(UserWarning, match="was interrupted"):
-        ascended = drafted(Draft(climb(-100.0), climb(-100.0)), stop)
+        ascended = drafted(Draft(climb(-100.0), stop), stop)
     assert not ascended.converged
     assert -101 < ascended.state.objective < -100
 
