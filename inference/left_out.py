@@ -345,9 +345,11 @@ def select(
 
         def fill(row: int, columns: Sequence[int], *, as_fitted: bool = False) -> None:
             chosen = [tried[column] for column in columns]
-            how = {"equal": weights[row] == "equal", "as_fitted": as_fitted, "seed": seed}
+            equal = weights[row] == "equal"
             for fold in pairs:
-                scores = _scored(model, stack, paper, fold, chosen, **how)
+                scores = _scored(
+                    model, stack, paper, fold, chosen, equal=equal, as_fitted=as_fitted, seed=seed
+                )
                 for column, each in zip(columns, scores, strict=True):
                     scored.values[row, column, np.searchsorted(objects, fold[1])] = each
                     bar.advance()
