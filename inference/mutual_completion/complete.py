@@ -106,6 +106,7 @@ def complete_kernels(
     progressbar : bool, default=True
     model : mapping, optional
         Arguments of `MutualKernelCompletion` besides the kernels: ``lam``, ``nu``, ``jitter``.
+        EM has ``collapsed=True`` by default, for kernels of low rank.
     **options
         Further arguments of `fit`: ``chains`` (here 2 by default), ``tune``, ...
 
@@ -140,6 +141,9 @@ def complete_kernels(
     >>> kz.predict(classifier, result, completion.of(new, train))["probability_between"]
     """
     check_arguments(complete_kernels, locals())
+    if own := options.keys() & {"lam", "nu", "jitter", "collapsed"}:
+        rule = f"the mapping that gives {', '.join(sorted(own))}"
+        raise argument_error("model", OWNER, rule, repr(model))
     steps = (normalize,) if isinstance(normalize, str) else tuple(normalize or ())
     for step in steps:
         check_name(step, NORMALIZATIONS, "normalize", OWNER)
@@ -155,7 +159,8 @@ def complete_kernels(
     hidden = ~(seen.T[:, :, None] & seen.T[:, None, :])
     rows, columns = _canonical(stack["obs"].values), _canonical(stack["kernel"].values)
     holed = stack.where(~hidden).isel(kernel=columns, obs=rows, basis=rows)
-    declared = MutualKernelCompletion(holed, **(model or {}))
+    # The means of EM are the same, and it takes kernels of low rank as well.
+    declared = MutualKernelCompletion(holed, **{"collapsed": engine == "em", **(model or {})})
     if declared.collapsed and engine != "em":
         rule = "not collapsed, unless the engine is 'em'"
         raise argument_error("model", OWNER, rule, repr(model))

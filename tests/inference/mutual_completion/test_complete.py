@@ -377,6 +377,7 @@ def test_time_ends_after_a_completion(completion, fitted):
         (lambda c, m: complete_kernels(frames(), method="median"), r"'method' argument"),
         (lambda c, m: complete_kernels(frames(), engine="vb"), r"'engine' argument"),
         (lambda c, m: complete_kernels(frames(), normalize="size"), r"'normalize' argument"),
+        (lambda c, m: complete_kernels(frames(), lam=0.1), r"'model' argument .* gives lam\. Got"),
         (
             lambda c, m: complete_kernels(frames({"a": [3], "b": [3]})),
             r"each object is in at least one kernel. Got 1 in none: 's03'",
@@ -402,6 +403,20 @@ def test_other_engines(engine):
     assert (completion.sd is None) == (engine == "em")
     if engine == "exact":
         np.testing.assert_allclose(completion.sd, completion.draws.std(0, ddof=1), atol=1e-12)
+
+
+def test_em_takes_kernels_of_low_rank_and_is_the_same_for_others():
+    low = frames({"a": [1, 5]})
+    low["b"] = low["b"] * 0 + np.outer(np.arange(N), np.arange(N))
+    options = {"engine": "em", "random_seed": 1, "progressbar": False}
+    assert np.isfinite(complete_kernels(low, **options).mean).all()
+    with pytest.raises(ValueError, match="positive definite among its visible objects"):
+        complete_kernels(low, model={"collapsed": False}, **options)
+    means = [
+        complete_kernels(frames(), model={"collapsed": collapsed}, **options).mean
+        for collapsed in (False, True)
+    ]
+    np.testing.assert_allclose(*means, rtol=1e-10)
 
 
 def nuts(model, draws):
