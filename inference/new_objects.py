@@ -14,6 +14,7 @@ from ..models.combinations.sums import Combination, WeightedSum
 from ..models.kernels.dask_stack import compared_objects
 from ..models.kernels.source import DIMS
 from ..models.kernels.stack import ORIGIN, as_stack
+from ..models.kernels.warnings import warn_of_strangers
 from ..validation import argument_error
 from .engine.progress import track
 from .engine.provenance import has_new_kernels
@@ -34,7 +35,10 @@ def stack_of_new_objects(model: pm.Model, kernels_new: Any) -> DataArray:
     # 1 and 1.0 are one key, and different labels.
     types = tuple(type(label) for dim in labels for label in dim)
     trained = _labelled_alike(*labels, types, origin.get(ORIGIN, "{}"))
-    return as_stack(kernels_new, like=trained, owner="predict", argument="kernels_new")
+    stack = as_stack(kernels_new, like=trained, owner="predict", argument="kernels_new")
+    if "K" in model.named_vars:
+        warn_of_strangers(stack.values, model["K"].get_value(borrow=True)[:, 0], "predict")
+    return stack
 
 
 @lru_cache(maxsize=1)

@@ -152,7 +152,8 @@ class IncompleteKernels:
         owner: str,
     ) -> "IncompleteKernels":
         """Check the kernels, as `MutualKernelCompletion` documents them; cut out visible blocks."""
-        sizes = {name: len(K) for name, K in kernels.items()} if isinstance(kernels, dict) else {}
+        named = kernels.items() if isinstance(kernels, dict) else ()
+        sizes = {name: len(K) for name, K in named if isinstance(K, np.ndarray | pd.DataFrame)}
         if len(set(sizes.values())) > 1:
             rule = (
                 "of all objects each: K.reindex(index=ids, columns=ids) of a DataFrame leaves NaN"

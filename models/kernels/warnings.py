@@ -73,6 +73,19 @@ def warn_of_negligible(stack: xr.DataArray, owner: str, spread: float) -> None:
         )
 
 
+def warn_of_strangers(new: NDArray, known: NDArray, owner: str) -> None:
+    """Warn if most `new` rows (kernel, n, basis) are negligible beside a known one."""
+    least = NEGLIGIBLE * np.abs(known).max(axis=1)
+    strangers = (np.abs(new) <= least[:, None, None]).all(axis=(0, 2))
+    if 2 * strangers.sum() > len(strangers):
+        warn_user(
+            f"{strangers.sum()} of {len(strangers)} new objects given to {owner} are like no "
+            "training object in any kernel: their predictions are those of the prior. Are their "
+            "features in the units of the training objects?",
+            KernelWarning,
+        )
+
+
 def _is_nearly_identity(gram: NDArray) -> bool:
     """Whether most off-diagonal entries are negligible and most objects are isolated.
 

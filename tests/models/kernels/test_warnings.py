@@ -198,6 +198,31 @@ def test_kernels_of_new_objects_do_not_warn_again(silence):
         linear()(new, train)
 
 
+@pytest.mark.filterwarnings("ignore::kernelzoo.ApproximationWarning")
+@pytest.mark.parametrize("scale", [1.0, 1e-3])
+def test_new_objects_in_another_unit_are_warned_of(scale):
+    """Where one kernel knows most of them, nobody is warned."""
+    kernels = gaussian("median") | linear()
+    model = MultinomialProbit(scale * kernels(X), TARGETS[MultinomialProbit], upsilon=scale**-2)
+    result = kz.fit(model, "vb", draws=20, random_seed=1, progressbar=False)
+    for new, known, warned in [
+        (X[:3] + 0.1, 2, False),
+        (100 * X[:3], 2, False),
+        (100 * X[:3], 1, True),
+        (np.vstack([X[:2], 100 * X[:2]]), 1, False),
+        (np.vstack([X[:1], 100 * X[:2]]), 1, True),
+    ]:
+        rows = scale * kernels(new, X)
+        rows.values[known:] = 0
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            predicted = kz.predict(model, result, rows, progressbar=False)
+        assert [w.category for w in told] == [kz.kernels.KernelWarning] * warned
+        if warned:
+            assert "like no training object" in str(told[0].message)
+            np.testing.assert_allclose(predicted["probability"][-1], 1 / 3)
+
+
 def test_a_quarter_of_the_features_must_be_small(silence):
     """Images have pixels that hardly change."""
     linear()(X * np.array([1.0, 1.0, 1.0, 1.0, 1.0, 1e-3]))
