@@ -13,9 +13,6 @@ VENV := .venv/bin/python
 PYTEST := $(VENV) -P -m pytest
 # `pytest-xdist` processes of a test run: PyMC's compilations dominate and run side by side.
 WORKERS ?= 2
-# Processes that build the site: pages that run code stand side by side in the alphabet, and each
-# process takes its pages one after the other.
-READERS ?= 8
 # Further arguments of pytest, such as ARGS="tests/models -k probit".
 ARGS ?=
 
@@ -114,7 +111,7 @@ types: .venv/installed ## mypy on the package, and on what lies beside it
 	    -m draw_references -p studies -p benchmarks
 
 docs: .venv/installed ## build the documentation into docs/_build/html, its code run; warnings are errors
-	$(VENV) -m sphinx -q -W --keep-going -j $(READERS) -b html docs docs/_build/html
+	$(VENV) -m sphinx -q -W --keep-going -j $(WORKERS) -b html docs docs/_build/html
 	$(VENV) docs/check.py docs/_build/html
 
 notebooks: .venv/installed ## execute every notebook; its assertions can fail
