@@ -278,10 +278,8 @@ def check_codes(codes: NDArray, n_classes: int, owner: str) -> NDArray:
 
 
 def check_unmasked(values: object, argument: str, owner: str) -> None:
-    """Raise if `values` is a masked array that masks anything, or a sparse matrix.
-
-    NumPy drops masks silently, and takes a sparse matrix for a single object.
-    """
+    """Raise if `values` is a masked array that masks anything, or a sparse matrix."""
+    # NumPy drops masks silently, and takes a sparse matrix for a single object.
     if issparse(values):
         got = f"a sparse {type(values).__name__}"
         raise argument_error(argument, owner, "a dense array, such as X.toarray()", got)
@@ -298,10 +296,8 @@ def check_unmasked(values: object, argument: str, owner: str) -> None:
 
 
 def check_one_table(values: Any, argument: str, owner: str) -> None:
-    """Raise for several tables in one argument, a list of views or kernels or a MuData, and masks.
-
-    NumPy would make one array of tables of one shape, with the views in place of the objects.
-    """
+    """Raise for several tables in one argument, as a list of views or a MuData, and for masks."""
+    # NumPy would make one array of tables of one shape, with the views in place of the objects.
     objects = isinstance(values, np.ndarray) and values.dtype == object and values.ndim == 1
     got = ""
     if (isinstance(values, list | tuple) or objects) and len(values):
@@ -315,10 +311,8 @@ def check_one_table(values: Any, argument: str, owner: str) -> None:
 
 
 def check_undated(values: Any, argument: str, owner: str) -> None:
-    """Raise if an array, or a column of a frame, has dates or durations.
-
-    As numbers they would depend on their unit, which files and libraries change.
-    """
+    """Raise if an array, or a column of a frame, has dates or durations."""
+    # As numbers they would depend on their unit, which files and libraries change.
     dtypes: Any = getattr(values, "dtypes", getattr(values, "dtype", np.dtype(object)))
     found = [str(dtype) for dtype in np.ravel(dtypes) if dtype.kind in "mM"]
     if any(dtype.kind == "O" for dtype in np.ravel(dtypes)):

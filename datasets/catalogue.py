@@ -179,15 +179,13 @@ def search_folders() -> list[Path]:
 
 
 def _of_openml(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of a table, or of the tables of several views, at OpenML; tests have no network.
-
-    Only mfeat has several views; the projections verify that its digits come in blocks of 200.
-    """
+    """Fields of a table, or of the tables of several views, at OpenML; tests have no network."""
     if "views" not in row:
         classes = row["openml"]["classes"]
         X, codes = openml_table(**row["openml"])
         X.columns = row["columns"]
         return {"X": X, "y": np.asarray(classes)[codes]}
+    # Only mfeat has several views; the projections verify that its digits come in blocks of 200.
     views = {view: openml_table(**table)[0] for view, table in row["openml"].items()}
     for view, X in views.items():
         X.columns = numbered(view, X.shape[1])
@@ -197,12 +195,7 @@ def _of_openml(row: Mapping[str, Any]) -> dict[str, Any]:
 def openml_table(
     data_id: int, projection: float, classes: Sequence[str] = (), tolerance: float = 1e-9
 ) -> tuple[pd.DataFrame, NDArray]:
-    """Download a table; return features and the positions of labels in `classes`, -1 for others.
-
-    OpenML's own checksum does not say that this is the table meant here, with rows in the order on
-    which splits depend. Therefore its `project` is verified, up to a relative `tolerance` where the
-    number of decimals may differ.
-    """
+    """Download a table; return features and the positions of labels in `classes`, -1 for others."""
     from sklearn.datasets import fetch_openml
 
     bunch = fetch_openml(data_id=data_id, as_frame=True, data_home=str(user_folder()))
@@ -210,6 +203,9 @@ def openml_table(
     X = bunch.data.astype(str).astype(float)
     codes = pd.Index(classes).get_indexer(bunch.target.astype(str))
     table = np.column_stack([X, codes]) if classes else X.to_numpy()
+    # OpenML's own checksum does not say that this is the table meant here, with rows in the order
+    # on which splits depend. Therefore its `project` is verified, up to a relative `tolerance`
+    # where the number of decimals may differ.
     if not abs(project(table) - projection) <= tolerance * project(np.abs(table), absolute=True):
         raise ValueError(
             f"The OpenML table {data_id} must have the projection {projection!r}. Got "
@@ -219,9 +215,7 @@ def openml_table(
 
 
 def project(X: NDArray, *, absolute: bool = False) -> float:
-    """Return u'Xv with u_i = cos(i), v_j = cos(j), i, j from 1, or with |u_i| and |v_j|.
-
-    A permuted row, a swapped column or a changed value changes it.
-    """
+    """Return u'Xv with u_i = cos(i), v_j = cos(j), i, j from 1, or with |u_i| and |v_j|."""
+    # A permuted row, a swapped column or a changed value changes it.
     u, v = (np.cos(np.arange(1, size + 1)) for size in X.shape)
     return float(np.abs(u) @ X @ np.abs(v) if absolute else u @ X @ v)

@@ -89,10 +89,7 @@ class KernelReader(BaseEstimator):
     def _fit_kernels(
         self, X: Any, kernels: Any, standardize: bool | str, order: pd.Index | None = None
     ) -> FittedKernels:
-        """Choose kernels, scales and widths on the training objects.
-
-        `order` are the ids of the objects in the order that they get, by default that of `X`.
-        """
+        """Choose kernels, scales and widths on the training objects, ordered by the ids `order`."""
         owner = type(self).__name__
         if not isinstance(standardize, bool | str) or standardize not in (True, False, SCALE, RANK):
             rule = "'scale', 'rank', True (as 'scale'), False, or 'auto' of a classifier "
@@ -340,7 +337,6 @@ def _scaler(standardize: bool | str, values: Any) -> Any:
 
 
 def _scaled(objects: Objects, scalers: Mapping[str | None, Any]) -> Objects:
-    """Return objects whose features are on the scale of the training objects."""
     scaled = {block: each.transform(objects.features[block]) for block, each in scalers.items()}
     return replace(objects, features=objects.features | scaled)
 
@@ -377,7 +373,6 @@ def _on(kernels: Kernels, block: str) -> Kernels:
 
 
 def _is_anonymous(kernels: Kernels) -> bool:
-    """Whether there is one kernel, without a name and not bound to a block."""
     return len(kernels) == 1 and kernels.members[0].name is kernels.members[0].space is None
 
 
@@ -425,10 +420,8 @@ def in_blocks(X: Any, owner: str) -> Tables | None:
 
 
 def ids_of(X: Any) -> pd.Index | None:
-    """Ids of the objects of an estimator's input, in the order of its rows, or None.
-
-    The ids of a dict are those of its first table with ids, whether a kernel uses it or not.
-    """
+    """Ids of the objects of an estimator's input, in the order of its rows, or None."""
+    # A dict has those of its first table with ids, whether a kernel uses it or not.
     if isinstance(X, Mapping):
         return next((ids for table in X.values() if (ids := ids_of(table)) is not None), None)
     if isinstance(X, DataArray) and X.ndim != 2:

@@ -201,11 +201,7 @@ class KernelPredictor(KernelReader):
         order: pd.Index | None = None,
         saved: Mapping[Any, Any] | None = None,
     ) -> DataArray | None:
-        """Set `model_` and what describes its kernels; return the log scores of what was chosen.
-
-        `order` are the ids of the objects in the order that they get, by default that of `X`;
-        `saved` is the choice of a saved result, which is then not made again.
-        """
+        """Set `model_` and what describes its kernels; return the log scores of what was chosen."""
         responses, kernels = self._checked_responses(y), self.kernels
         features = SCALE if self.standardize == AUTO else self.standardize
         if saved:
@@ -222,6 +218,7 @@ class KernelPredictor(KernelReader):
             found = {scale: float(saved["scale"]), rule: saved["weights"]}
             # Parameters that are given are those of this estimator: `check_fitted` compares them.
             options |= {name: found[name] for name in found if _is_auto(options[name])}
+            # The choice of a saved result is not made again.
             chosen = _Candidate(fitted, options, None)
         else:
             chosen, log_scores = self._choose(X, fitted, response, order, rows)
@@ -235,12 +232,10 @@ class KernelPredictor(KernelReader):
         return {name: getattr(self, name) for name in self._of_model}
 
     def _checked_responses(self, y: Any) -> Any:
-        """Responses after scikit-learn's checks, with the labels of rows and columns that y has.
-
-        Called before X is read, because the checks delete the names of the features.
-        """
+        """Responses after scikit-learn's checks, with the labels of rows and columns that y has."""
         owner, y = type(self).__name__, as_frame(y)
         _check_responses(y, owner)
+        # Called before X is read: the checks delete the names of the features.
         checked = validate_data(self, y=y, **self._checks_of_response)
         # Of classifiers, scikit-learn's check has taken the only column of a table.
         if isinstance(y, pd.DataFrame) and checked.ndim == 2:
@@ -281,11 +276,9 @@ class KernelPredictor(KernelReader):
     def _choose(
         self, X: Any, first: FittedKernels, response: Any, order: pd.Index | None, rows: Any
     ) -> tuple[_Candidate, DataArray | None]:
-        """Choose what is left to us by the log scores of left-out objects, which are returned.
-
-        Inverse multiquadric kernels replace Gaussian ones if their mean log score is higher, and so
-        do ranks scaled features where these are heavy-tailed: the log scores' attributes name it.
-        """
+        """Choose what is left to us by the log scores of left-out objects, which are returned."""
+        # Inverse multiquadric kernels replace Gaussian ones if their mean log score is higher, and
+        # so do ranks scaled features where these are heavy-tailed: attribute "features" names it.
         name, kernels = ("gaussian" if self.kernels is None else "given"), self.kernels
         tried = {name: self._candidate(first, response, rows)}
         if tried[name].log_scores is None:

@@ -388,13 +388,11 @@ def ranks(
 
 
 def thinned(values: xr.DataArray, attributes: Mapping[Any, Any]) -> NDArray:
-    """Draws (draw, ...) of a quantity, evenly spaced in its chains, at most `DRAWS`.
-
-    Chains keep half as many as the least ESS of the elements: hardly correlated ones.
-    """
+    """Draws (draw, ...) of a quantity, evenly spaced in its chains, at most `DRAWS`."""
     stacked = joined_draws(values)
     kept = len(stacked)
     if _has_chains(attributes):
+        # Chains keep half as many as the least ESS of the elements: hardly correlated ones.
         sizes = az.ess(values.to_dataset(name="x"))["x"] if values.sizes["draw"] > 3 else 1.0
         kept = int(np.nan_to_num(np.nanmin(sizes), nan=1.0) / 2)
     return stacked[_evenly(len(stacked), max(1, min(kept, DRAWS)))]

@@ -145,10 +145,8 @@ class MomentsOfChains:
 
 @cache
 def check_main_guard(mp_ctx: BaseContext | str | None = None) -> None:
-    """Raise RuntimeError unless new processes, where they do not fork, can import the main program.
-
-    PyMC would wait for ever for a process that fails to do so to read the model.
-    """
+    """Raise RuntimeError unless new processes that do not fork can import the main program."""
+    # PyMC would wait for ever for a process that fails to do so to read the model.
     context = _initialize_multiprocessing_context(mp_ctx, quiet=True)
     if context.get_start_method() == "fork":
         return

@@ -120,14 +120,12 @@ def _joined(groups: Sequence[Dataset]) -> Dataset:
 
 
 def rubin(posterior: Dataset) -> Dataset:
-    """Means and variances of a pooled posterior by Rubin's rules, see the module.
-
-    ``_between``, NaN for one completion, contains the Monte Carlo error of each one's mean.
-    """
+    """Means and variances of a pooled posterior by Rubin's rules, see the module."""
     split = posterior.groupby(COMPLETION)
     means, variances = split.mean(("chain", "draw")), split.var(("chain", "draw"), ddof=1)
     many = means.sizes[COMPLETION]
     mean, within = means.mean(COMPLETION), variances.mean(COMPLETION)
+    # It contains the Monte Carlo error of each completion's mean.
     between = means.var(COMPLETION, ddof=1) if many > 1 else np.nan * mean
     total = within + (1 + 1 / many) * between
     return suffixed(by_completion=means, mean=mean, within=within, between=between, total=total)

@@ -69,18 +69,14 @@ MANY_EVALUATIONS = 10_000
 
 
 def python_mode() -> Mode:
-    """Make the mode that compiles nothing: NumPy evaluates the graph node by node.
-
-    Fusion is off: a fused operation is a loop over elements, which is slow without a compiler.
-    """
+    """Make the mode that compiles nothing: NumPy evaluates the graph node by node."""
+    # Fusion is off: a fused operation is a loop over elements, which is slow without a compiler.
     return Mode(linker="py", optimizer="fast_run").excluding("fusion").register(NUMPY_REWRITE)
 
 
 def mode_worth(evaluations: float) -> Mode:
-    """Choose the mode for a graph by its number of evaluations: numba for many, Python for few.
-
-    It is always Python with ``NUMBA_DISABLE_JIT=1``, for which PyTensor's numba mode fails.
-    """
+    """Choose the mode for a graph by its number of evaluations: numba for many, Python for few."""
+    # PyTensor's numba mode fails with ``NUMBA_DISABLE_JIT=1``.
     many = evaluations > MANY_EVALUATIONS and numba_compiles()
     return get_mode("NUMBA") if many else python_mode()
 
@@ -122,10 +118,8 @@ PICKING = AdvancedSubtensor, AdvancedIncSubtensor
 def compile_at_point(
     model: pm.Model, inputs: Sequence[Variable], outputs: Sequence[Variable]
 ) -> Callable[..., list[NDArray]]:
-    """Make a function of `inputs`; terms that depend on data alone are computed once, here.
-
-    Their values are arguments, not constants of the compiled code, whose memory is never freed.
-    """
+    """Make a function of `inputs`; terms that depend on data alone are computed once, here."""
+    # Their values are arguments, not constants of the compiled code, whose memory is never freed.
     rest, stand_ins, arrays = _apart_from_data(model, outputs)
     function = compile_graph(
         [*inputs, *stand_ins], rest, on_unused_input="ignore", mode=python_mode()
@@ -192,17 +186,15 @@ _COMPILED = local()
 def _function_over_draws(
     inputs: Sequence[Variable], fixed: Sequence[Variable], outputs: list[Any]
 ) -> Function:
-    """Make the function of draws of `inputs`, followed by the values of `fixed`.
-
-    Models of the same structure, such as those of cross-validation, have equal graphs apart from
-    their data. Comparing two graphs takes a hundredth of the time of compiling one.
-    """
+    """Make the function of draws of `inputs`, followed by the values of `fixed`."""
     known = vars(_COMPILED).setdefault("functions", deque(maxlen=MOST))
     # Variables that two calls share would count as equal wherever they stand.
     own: list[Any] = [v.type(name=v.name) for v in inputs]
     outputs = [*graph_replace(outputs, dict(zip(inputs, own, strict=True)), strict=False)]
     arguments: list[Any] = [*own, *fixed]
     function: Function
+    # Models of the same structure, such as those of cross-validation, have equal graphs apart from
+    # their data. Comparing two graphs takes a hundredth of the time of compiling one.
     for others, theirs, function in known:
         same = len(others) == len(arguments) and len(theirs) == len(outputs)
         if same and equal_computations(outputs, theirs, arguments, others):
@@ -218,11 +210,9 @@ def _function_over_draws(
 
 
 def _takes_stacks(model: pm.Model, inputs: Sequence[Variable], outputs: Sequence[Variable]) -> bool:
-    """Whether the graph is known to be correct on a stack of draws.
-
-    PyTensor gives wrong values, and no error, where an index or a shape depends on the values.
-    Tests exclude this for declarations, but not for additions and models of users.
-    """
+    """Whether the graph is known to be correct on a stack of draws."""
+    # PyTensor gives wrong values, and no error, where an index or a shape depends on the values.
+    # Tests exclude this for declarations, but not for additions and models of users.
     if not isinstance(model, Declaration) or model.amendments():
         return False
     drawn = set(inputs)

@@ -242,7 +242,6 @@ def _fit_one(model: pm.Model, run: Run, engine: Engine, blas_threads: int | None
 
 
 def _mark_as_ended(tree: DataTree, engine: Engine, clock: Clock) -> None:
-    """Record in a result that its engine was ended, and warn."""
     how = f"ended by max_seconds={clock.seconds:g}" if clock.ended else "interrupted"
     note = f"{engine.name} was {how}: the result is incomplete."
     warn_user(note)

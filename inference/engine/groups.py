@@ -223,7 +223,6 @@ def extend(
 
 
 def _why_not(group: Group, model: pm.Model, result: DataTree) -> str | None:
-    """Why a group cannot be made; None if it can."""
     if group == "posterior_predictive" and not model.observed_RVs:
         return "the model has no observed variable"
     if "posterior" not in result.children:
@@ -249,7 +248,6 @@ def _parents(model: pm.Model) -> set[str]:
 def _posterior_predictive(
     model: pm.Model, posterior: Dataset, seed: int, progressbar: bool
 ) -> Dataset:
-    """Draws of the observed variables, one for each draw of the posterior."""
     drawn = [str(rv.name) for rv in model.free_RVs if rv.name in posterior]
     # PyMC warns of variables whose parents have no draws unless they are named as frozen.
     tree = pm.sample_posterior_predictive(

@@ -125,11 +125,9 @@ class Clock:
 
 
 def end_of_time(clock: Clock, chains: int, *, in_turn: bool) -> Callable[..., None]:
-    """Make the callback of `pm.sample` that ends chains at Ctrl-C and when their time is over.
-
-    `pm.sample` takes an interrupt for the end of one of several chains in turn, and begins the
-    next. Each gets an equal share of the time left when it begins; Ctrl-C ends all.
-    """
+    """Make the callback of `pm.sample` that ends chains at Ctrl-C and when their time is over."""
+    # `pm.sample` takes an interrupt for the end of one of several chains in turn, and begins the
+    # next. Each gets an equal share of the time left when it begins; Ctrl-C ends all.
     shares: dict[int, Clock] = {}
 
     def after(trace: Any, draw: Any) -> None:
@@ -151,10 +149,7 @@ NEEDED = "chains must have finished their tuning, other engines their first iter
 
 @contextmanager
 def interruptible(engine: str, clock: Clock) -> Iterator[None]:
-    """Take note of Ctrl-C, and explain a fit that it or the time ended without a result.
-
-    Libraries make other errors of Ctrl-C: PyMC a ValueError, compiled code a SystemError.
-    """
+    """Take note of Ctrl-C, and explain a fit that it or the time ended without a result."""
     try:
         with _noting_ctrl_c(clock):
             yield
@@ -162,6 +157,7 @@ def interruptible(engine: str, clock: Clock) -> Iterator[None]:
         if clock.ended and isinstance(error, ValueError | OutOfTime):
             rule = f"enough for {engine} to have a result: {NEEDED}"
             raise argument_error("max_seconds", "fit", rule, f"{clock.seconds:g}") from None
+        # Libraries make other errors of Ctrl-C: PyMC a ValueError, compiled code a SystemError.
         by_user = clock.pressed or isinstance(error, KeyboardInterrupt) or NO_DRAWS in str(error)
         if not by_user:
             raise

@@ -71,19 +71,17 @@ def differing_data(one: Data, other: Data) -> list[str]:
 
 
 def differing_terms(one: Attributes, other: Attributes) -> list[str]:
-    """Say which priors and terms of the likelihood differ between two results' attributes.
-
-    If variables have been integrated out, the likelihoods' fingerprints rightly differ, but not the
-    names of the observed variables and potentials. Fingerprints from different versions of the
-    libraries are not comparable.
-    """
+    """Say which priors and terms of the likelihood differ between two results' attributes."""
     compared = all("declared" in attributes for attributes in (one, other))
+    # Fingerprints from different versions of the libraries are not comparable.
     if not compared or one.get("versions") != other.get("versions"):
         return []
     mine, theirs = json.loads(one["declared"]), json.loads(other["declared"])
     differ = {name for name in mine.keys() & theirs.keys() if mine[name] != theirs[name]}
     of_one, of_other = (set(json.loads(each.get("terms", "[]"))) for each in (one, other))
     terms = sorted(of_one ^ of_other) if of_one and of_other else []
+    # If variables have been integrated out, the likelihoods' fingerprints rightly differ, but not
+    # the names of the observed variables and potentials.
     if terms or mine.keys() != theirs.keys():
         differ.discard("")
     found = [f"the prior of {name}" if name else "the likelihood" for name in sorted(differ)]
@@ -199,11 +197,9 @@ def _same(one: NDArray, other: NDArray) -> bool:
 
 
 def equal_but_for_rounding(one: NDArray, other: NDArray, axis: int | None = None) -> bool:
-    """Whether arrays of the same shape are equal up to rounding.
-
-    Rounding is relative to the largest value along `axis`, and small beside the spread: far from
-    zero, other data are as close, relative to their size, as data of single precision are.
-    """
+    """Whether arrays of the same shape are equal up to rounding."""
+    # Rounding is relative to the largest value along `axis`, and small beside the spread: far from
+    # zero, other data are as close, relative to their size, as data of single precision are.
     one = np.asarray(one, dtype=float)
     finite = np.isfinite(one)
     size = np.max(np.abs(one), axis=axis, initial=0.0, where=finite)

@@ -306,10 +306,7 @@ def kept_draws(result: DataTree, name: str) -> xr.DataArray | None:
 def kept_moments(
     result: DataTree, name: str, owner: str
 ) -> tuple[xr.DataArray, xr.DataArray | None]:
-    """Mean and standard deviation of a variable in a result with pooled moments, draws or a point.
-
-    The latter is None for a point.
-    """
+    """Mean and sd of a variable from moments, draws or a point, whose sd is None; or ValueError."""
     groups = {group: tree.to_dataset() for group, tree in result.children.items()}
     if f"{name}_mean" in (moments := groups.get("moments", Dataset())):
         return moments[f"{name}_mean"], moments.get(f"{name}_sd")

@@ -110,7 +110,6 @@ def _unpickled(pickled: bytes) -> Task:
 
 
 def _attempt(task: Task, argument: Any) -> Record:
-    """Run the task; an exception is its outcome."""
     try:
         with stopped_by_ctrl_c(), threadpool_limits(1, user_api="blas"):
             return task(argument)

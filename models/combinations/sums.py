@@ -145,10 +145,8 @@ class _Convex(WeightedSum):
 
 
 def _vanishing(shape: float, rate: float) -> float:
-    """Probability of a weight below `SMALLEST` under concentrations Gamma(shape, rate).
-
-    Given a small concentration a, it is SMALLEST^a, which has a closed mean over the prior of a.
-    """
+    """Probability of a weight below `SMALLEST` under concentrations Gamma(shape, rate)."""
+    # Given a small concentration a, it is SMALLEST^a, which has a closed mean over the prior of a.
     return float((1 - np.log(SMALLEST) / rate) ** -shape)
 
 
@@ -374,11 +372,9 @@ def _selection_logp(beta: TensorVariable, p: TensorVariable) -> TensorVariable:
 
 
 def _draw_selection(p: NDArray, rng: np.random.Generator, size: Any = None) -> NDArray:
-    """Draw independent Bernoulli variables that are not all zero.
-
-    The first selected kernel is drawn, then each later kernel: rejecting empty selections would be
-    slow for small probabilities.
-    """
+    """Draw independent Bernoulli variables that are not all zero."""
+    # The first selected kernel is drawn, then each later kernel: rejecting empty selections would
+    # be slow for small probabilities.
     p = np.broadcast_to(p, (*(size or ()), p.shape[-1]))
     none_so_far = np.cumsum(np.log1p(-p), axis=-1) - np.log1p(-p)
     cumulative = np.cumsum(p * np.exp(none_so_far), axis=-1)

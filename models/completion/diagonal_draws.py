@@ -97,12 +97,10 @@ def _variance_of_K22(
     mean_delta: float,
     mean_square: float,
 ) -> Array:
-    """Entrywise variance of K22 (n2, n2).
-
-    K22 is the sum of a constant, of C2' W22 C2, where the off-diagonal entries of W22 are
-    uncorrelated, and of twice the symmetric part of A21 A11^-1 C1' W12 C2. The last two terms are
-    uncorrelated.
-    """
+    """Entrywise variance of K22 (n2, n2)."""
+    # K22 is the sum of a constant, of C2' W22 C2, where the off-diagonal entries of W22 are
+    # uncorrelated, and of twice the symmetric part of A21 A11^-1 C1' W12 C2. The last two terms are
+    # uncorrelated.
     eta, r = model.eta, model.r
     # E delta_j delta_k and E delta_j^2 of test objects j, k.
     product = mean_square / (eta - 1) ** 2

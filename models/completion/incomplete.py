@@ -97,15 +97,13 @@ def half_of_visible(
 
 
 def visible_block(block: Array, argument: str, owner: str, *, tolerance: float = ROUNDING) -> Array:
-    """Return a visible block that is exactly symmetric and positive semidefinite, or raise.
-
-    Rounded entries (single precision) give a block of low rank small negative eigenvalues, which
-    are set to 0. `tolerance` is the largest rounding error, relative to the largest entry. O(n^3).
-    """
+    """Return a visible block that is exactly symmetric and positive semidefinite, or raise."""
     check_finite(block, argument, owner)
     check_square_symmetric(block, argument, owner, tolerance=tolerance)
     block = (block + block.T) / 2
     check_psd(block, argument, owner, tolerance=tolerance)
+    # Rounded entries (single precision) give a block of low rank small negative eigenvalues, which
+    # are set to 0. O(n^3).
     root, triangular = square_root(block)
     return block if triangular else root @ root.T
 

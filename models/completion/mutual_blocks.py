@@ -42,10 +42,7 @@ def checked_degrees_of_freedom(
 def declare_kernel(
     kernel: IncompleteKernel, M: TensorVariable, nu: TensorVariable
 ) -> tuple[TensorVariable, TensorVariable]:
-    """Declare Q ~ W(nu, M / nu) in blocks; return Q and its trace.
-
-    M and Q (l, l) have the kernel's visible objects first.
-    """
+    """Declare Q ~ W(nu, M / nu) in blocks, visible objects first; return Q (l, l) and its trace."""
     name, n, psi = kernel.name, len(kernel.visible), M / nu
     seen, hidden = f"visible_{name}", f"hidden_{name}"
     if n == 0:
@@ -68,10 +65,7 @@ def declare_kernel(
 def declare_visible(
     kernel: IncompleteKernel, M: TensorVariable, nu: TensorVariable
 ) -> tuple[TensorVariable, TensorVariable]:
-    """Declare -nu KL(Q_vv, M_vv) without ln|Q_vv|; return E[Q | M] and its trace.
-
-    M and Q (l, l) have the kernel's visible objects first.
-    """
+    """Declare -nu KL(Q_vv, M_vv) without ln|Q_vv|, visible first; return E[Q | M] and its trace."""
     n = len(kernel.visible)
     if n == 0:
         return M, pt.trace(M)

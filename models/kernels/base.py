@@ -192,10 +192,7 @@ class InverseMultiquadric(Radial):
 
 
 def median_of_squared_distances(X: Any, owner: str, argument: str = "X") -> float:
-    """Median of ||x_i - x_j||^2 over pairs of training objects; O(min(N, 1000)^2 D).
-
-    If most pairs are equal, as in a column of zeros with a few counts, it is that of the others.
-    """
+    """Median of ||x_i - x_j||^2 over pairs of training objects; O(min(N, 1000)^2 D)."""
     if len(X) > MOST_OBJECTS:
         chosen = np.random.default_rng(0).choice(len(X), MOST_OBJECTS, replace=False)
         if is_dask(X):
@@ -212,6 +209,7 @@ def median_of_squared_distances(X: Any, owner: str, argument: str = "X") -> floa
         rule = "of training objects that differ (or give the width as a number)"
         raise argument_error(argument, owner, rule, f"{len(X)} objects without a difference")
     median = float(np.median(squares))
+    # Most pairs are equal, as in a column of zeros with a few counts.
     if median == 0:
         warn_user(
             f"Most pairs of training objects are equal: the width of {owner} is the median "

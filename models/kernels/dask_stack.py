@@ -25,17 +25,14 @@ ADDED = 8
 
 
 def read_kernels(kernels: Any, owner: str) -> tuple[xr.DataArray, KernelSource]:
-    """Check kernels in any form, and find out where they come from; (kernel, obs, basis).
-
-    Matrices that are not square are most likely features, and refused, unless a DataArray says that
-    they are basis functions.
-    """
+    """Check kernels in any form, and find out where they come from; (kernel, obs, basis)."""
     if isinstance(kernels, ParametricStack):
         return as_stack(kernels.start, owner=owner), kernels
     if isinstance(kernels, xr.DataArray) and kernels.chunks is not None:
         source = DaskStack.of(kernels, owner)
         return source.stack, source
     stack = as_stack(kernels, owner=owner)
+    # Matrices that are not square are most likely features, unless a DataArray says otherwise.
     if not isinstance(kernels, xr.DataArray):
         check_gram(stack, owner, "kernels", ", for basis functions kz.kernels.as_stack(functions)")
     return stack, kernels if isinstance(kernels, CompletedRows) else IN_MEMORY

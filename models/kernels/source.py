@@ -42,11 +42,9 @@ class KernelSource:
     not_data: ClassVar[str] = ""
 
     def declare(self, stack: xr.DataArray) -> TensorVariable | None:
-        """Declare the data in the open model; kernels (kernel, obs, basis), None if not in memory.
-
-        ``pm.set_data`` can change the number of objects alone.
-        """
+        """Declare data in the open model; kernels (kernel, obs, basis), None if not in memory."""
         n_kernels, _, n_basis = stack.shape
+        # ``pm.set_data`` can change the number of objects alone.
         return pm.Data("K", stack.values, dims=DIMS, shape=(n_kernels, None, n_basis))
 
     def stacks(self, stack: xr.DataArray) -> list[xr.DataArray]:

@@ -54,10 +54,8 @@ def warn_of_near_identity(stack: xr.DataArray, owner: str) -> None:
 
 
 def warn_of_negligible(stack: xr.DataArray, owner: str, spread: float) -> None:
-    """Warn of kernels (kernel, obs, basis) whose entries are so small that they hardly matter.
-
-    The prior scale of an object's score is the norm of its row, times the `spread` of regressors.
-    """
+    """Warn of kernels (kernel, obs, basis) whose entries are so small that they hardly matter."""
+    # The prior scale of an object's score is the norm of its row, times the `spread` of regressors.
     sizes = np.abs(stack.values).max(axis=(1, 2))
     with np.errstate(under="ignore"):
         norms = np.linalg.norm(stack.values, axis=(1, 2))
@@ -87,10 +85,8 @@ def warn_of_strangers(new: NDArray, known: NDArray, owner: str) -> None:
 
 
 def _is_nearly_identity(gram: NDArray) -> bool:
-    """Whether most off-diagonal entries are negligible and most objects are isolated.
-
-    Block-diagonal kernels of clusters, with many entries of zero, have no isolated objects.
-    """
+    """Whether most off-diagonal entries are negligible and most objects are isolated."""
+    # Block-diagonal kernels of clusters, with many entries of zero, have no isolated objects.
     n = len(gram)
     diagonal = np.abs(np.diagonal(gram))
     unit = np.median(diagonal)

@@ -24,10 +24,7 @@ from pytensor.tensor.math import Dot
 
 
 class MatrixProduct(Op):
-    """Product (N, M) of matrices (N, K) and (K, M) of real numbers.
-
-    It is no `Dot`, which PyTensor's rewrites replace.
-    """
+    """Product (N, M) of real (N, K) and (K, M); no `Dot`, which PyTensor's rewrites replace."""
 
     __props__ = ()
     gufunc_signature = "(n,k),(k,m)->(n,m)"
