@@ -1,6 +1,7 @@
 """Chains on the workers of a Dask cluster: those that this process would sample."""
 
 from contextlib import contextmanager
+from itertools import islice
 
 import numpy as np
 import pymc as pm
@@ -85,7 +86,18 @@ def test_nuts_runs_on_workers(client):
     assert len(np.unique(x)) > 50
 
 
-def test_a_failed_chain_is_named(model, client, monkeypatch):
+@pytest.fixture
+def ended(monkeypatch):
+    """All chains end before the first is read: threads of one process share its warnings."""
+
+    def outcomes_of(*arguments, **options):
+        yield from [*tasks.outcomes_of(*arguments, **options)]
+
+    monkeypatch.setattr(chains, "outcomes_of", outcomes_of)
+    return outcomes_of
+
+
+def test_a_failed_chain_is_named(model, client, ended, monkeypatch):
     run = kz.Gibbs.run
 
     def failing(self, model, run_):
@@ -98,18 +110,13 @@ def test_a_failed_chain_is_named(model, client, monkeypatch):
         kz.fit(model, "gibbs", **OPTIONS)
 
 
-def test_ctrl_c_keeps_finished_chains(model, here, client, monkeypatch):
+def test_ctrl_c_keeps_finished_chains(model, here, client, ended, monkeypatch):
     def two(*arguments, **options):
-        for number, (chain, outcome) in enumerate(tasks.outcomes_of(*arguments, **options)):
-            if number == 2:
-                raise KeyboardInterrupt
-            yield chain, outcome
+        yield from islice(ended(*arguments, **options), 2)
+        raise KeyboardInterrupt
 
     monkeypatch.setattr(chains, "outcomes_of", two)
-    monkeypatch.setattr(
-        "kernelzoo.inference.engine.fit.interruptible",
-        pressed,
-    )
+    monkeypatch.setattr("kernelzoo.inference.engine.fit.interruptible", pressed)
     with pytest.warns(UserWarning, match="Gibbs was interrupted"):
         there = kz.fit(model, "gibbs", **OPTIONS)
     assert there["posterior"].sizes["chain"] == 2
