@@ -28,6 +28,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Refuse downloads, also while tests are collected; take Ctrl-C; measure the tests if asked."""
     sklearn.datasets.fetch_openml = _refuse
+    # PyTensor would print the traceback of a rewrite that fails, and go on.
+    pytensor.config.on_opt_error = "raise"
     # A shell that ignores SIGINT (nohup, background jobs) passes that on to what it starts.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.getoption("measure_tests"):

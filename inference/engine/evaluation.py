@@ -10,6 +10,7 @@ is small. Only models that are not unamended declarations are evaluated draw by 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from math import prod
 from threading import Lock, local
 from typing import Any
 
@@ -24,7 +25,7 @@ from pytensor.compile.mode import Mode, get_mode
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Apply, Constant, Variable, equal_computations
 from pytensor.graph.fg import FunctionGraph
-from pytensor.graph.replace import graph_replace, vectorize_graph
+from pytensor.graph.replace import clone_replace, graph_replace, vectorize_graph
 from pytensor.graph.rewriting.basic import node_rewriter, out2in
 from pytensor.graph.traversal import ancestors, toposort
 from pytensor.link.basic import PerformLinker
@@ -107,8 +108,10 @@ def compiling_with(mode: Mode) -> Iterator[None]:
                 _OPEN.clear()
 
 
-# Expected size of an operation's output for a block of draws, in bytes.
-BLOCK = 1 << 26
+# Largest output of an operation for a block of draws, in bytes: estimated by the largest input, or
+# by the graph where that leaves blocks of less than a few draws.
+BLOCK = 1 << 24
+FEW = 4
 # Number of compiled functions that are kept.
 MOST = 16
 # Operations that select the entries where a mask is true.
@@ -143,13 +146,16 @@ def compile_over_draws(
 
     rest, stand_ins, arrays = _apart_from_data(model, outputs)
     function = _function_over_draws(inputs, stand_ins, rest)
-    of_data = max((array.nbytes for array in (*arrays, *arrays_in(rest))), default=0)
+    of_data = [*arrays, *arrays_in(rest)]
 
     def of_draws(values: Mapping[str, NDArray]) -> list[NDArray]:
         given = _arrays(inputs, values)
         n_draws = len(given[0])
-        largest = max(of_data, *(array.nbytes // max(n_draws, 1) for array in given), 1)
-        size = max(1, BLOCK // largest)
+        one = [np.zeros(x.shape[1:], x.dtype) for x in given]
+        size = max(1, BLOCK // max(8, *(x.nbytes for x in (*one, *of_data))))
+        if size < min(FEW, n_draws):
+            largest = _largest_output([*inputs, *stand_ins], [*one, *arrays], rest)
+            size = max(1, BLOCK // largest)
         blocks = []
         for start in range(0, max(n_draws, 1), size):
             block = [array[start : start + size] for array in given]
@@ -164,6 +170,18 @@ def compile_over_draws(
         return [np.concatenate(parts) for parts in zip(*blocks, strict=True)]
 
     return of_draws
+
+
+def _largest_output(inputs: Sequence[Variable], values: Sequence[NDArray], outputs: Any) -> int:
+    """Bytes of the largest output of a graph's operations at values of its inputs."""
+    # Integers are lengths, on which shapes depend.
+    known = [
+        pt.constant(x) if x.dtype.kind == "i" else v.type.clone(shape=x.shape)()
+        for v, x in zip(inputs, values, strict=True)
+    ]
+    shaped = clone_replace(outputs, dict(zip(inputs, known, strict=True)), rebuild_strict=False)
+    shapes = [getattr(v.type, "shape", ()) for node in toposort(shaped) for v in node.outputs]
+    return max(BLOCK if None in shape else 8 * prod(shape) for shape in shapes)
 
 
 def compile_deterministics(

@@ -56,7 +56,7 @@ class PositiveDefinite(Transform):
         value = pt.as_tensor_variable(value)
         n = _order_of_packed(value)
         rows, _, diagonal = _triangle(n)
-        return n * _LOG2 + ((n + 1.0 - rows) * diagonal * value).sum(-1)
+        return n * _LOG2 + pt.switch(diagonal, (n + 1.0 - rows) * value, 0.0).sum(-1)
 
 
 def known_length(x: TensorVariable) -> Any:

@@ -7,6 +7,8 @@ from scipy.stats import gamma, multivariate_normal
 
 import kernelzoo as kz
 from family import assert_mean
+from kernelzoo.inference.engine.evaluation import python_mode
+from kernelzoo.inference.mode import compile_objective
 
 QUIET = {"random_seed": 1, "progressbar": False}
 
@@ -110,3 +112,11 @@ def test_laplace_keeps_the_jacobian():
     x = result["posterior"]["x"].values[0]
     exact = gamma(40, scale=1 / 2).logpdf(x) + np.log(x)
     np.testing.assert_allclose(result["sample_stats"]["lp"].values[0], exact, atol=1e-4)
+
+
+def test_no_rewrite_of_an_objective_fails():
+    """Hidden blocks of one entry, too: the transform's mask is then a constant."""
+    model = kz.MutualKernelCompletion.example()
+    assert (1, 1) in {model.eval_rv_shapes()[rv.name] for rv in model.free_RVs}
+    start, objective = compile_objective(model, jacobian=True, mode=python_mode())
+    assert np.isfinite(objective(start)[1]).all()

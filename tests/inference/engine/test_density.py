@@ -10,6 +10,7 @@ import pytest
 import xarray as xr
 from pymc.logprob.basic import conditional_logp
 from pytensor.graph.replace import graph_replace
+from pytensor.graph.traversal import toposort
 from scipy import stats
 
 import kernelzoo as kz
@@ -83,8 +84,34 @@ def test_many_draws_at_once_are_as_one_by_one(prior, monkeypatch):
         values[model.rvs_to_values[rv].name] = value
     one = model.compile_logp(jacobian=False, mode=python_mode())
     np.testing.assert_allclose(together[3], one(values), rtol=1e-9)
+    monkeypatch.setattr(evaluation, "FEW", 0)
     monkeypatch.setattr(evaluation, "BLOCK", 2 * max(x[0].nbytes for x in draws.values()))
     np.testing.assert_allclose(log_density(model, draws), together, rtol=1e-12)
+
+
+def test_blocks_are_cut_by_the_largest_output(prior, monkeypatch):
+    """Bytes from the shapes of the graph are those of its values."""
+    model, posterior = prior
+    draws = {name: x.to_numpy()[0] for name, x in posterior.data_vars.items()}
+    largest, seen = evaluation._largest_output, []
+
+    def compared(inputs, values, outputs):
+        every = [v for node in toposort(outputs) for v in node.outputs if hasattr(v.type, "shape")]
+        options = {"on_unused_input": "ignore", "mode": python_mode()}
+        there = pytensor.function([*inputs], every, **options)(
+            *(
+                draws[v.name][0] if v.name in draws else x
+                for v, x in zip(inputs, values, strict=True)
+            )
+        )
+        seen.append((largest(inputs, values, outputs), max(8 * np.size(x) for x in there)))
+        return seen[-1][0]
+
+    monkeypatch.setattr(evaluation, "_largest_output", compared)
+    monkeypatch.setattr(evaluation, "BLOCK", 8)
+    log_density(model, draws)
+    assert len(seen) == 1
+    assert seen[0][0] == seen[0][1]
 
 
 def test_log_likelihood_is_pymcs(prior):
