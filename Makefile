@@ -30,7 +30,7 @@ test test-long measure-tests test-slow test-certificates notebooks: export MPLBA
 # Processes of tests, and of what tests start, share the bytecode of the sources.
 test test-long measure-tests test-slow test-certificates notebooks docs: export PYTHONDONTWRITEBYTECODE :=
 # First runs compile: a gradient takes a fifth less time like this.
-test test-long measure-tests notebooks docs: export NUMBA_OPT := 1
+demo test test-long measure-tests notebooks docs: export NUMBA_OPT := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

@@ -36,7 +36,7 @@ def _classify(out: Path, console: Console) -> None:
         f"wine: {len(data.y_train)} objects to learn from, {len(data.y_test)} held out, "
         f"{model.n_classes} classes, kernels {', '.join(model.coords['kernel'])}"
     )
-    runs = {kz.VB(): {}, kz.Gibbs(): CHAINS | {"draws": 2000, "tune": 500}}
+    runs = {kz.VB(): {}, kz.Gibbs(): CHAINS | {"draws": 1200, "tune": 400}}
     results = _fit(model, runs, out / "wine", console)
     comparison = kz.compare_engines(results, model=model, kernels_new=new, labels_new=data.y_test)
     comparison.engines.to_csv(out / "engines.csv")
