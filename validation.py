@@ -376,7 +376,7 @@ def check_psd(matrix: NDArray, argument: str, owner: str, *, tolerance: float = 
         smallest = float(eigvalsh(matrix, subset_by_index=[0, 0], check_finite=False)[0])
         if smallest < -shift:
             got = f"a smallest eigenvalue of {smallest:.4g} (largest diagonal entry "
-            got += f"{np.max(diagonal):.4g}); kz.kernels.nearest_psd makes kernels of similarities"
+            got += f"{np.max(diagonal):.4g}); kz.kernels.nearest_psd mends matrices without NaN"
             raise argument_error(argument, owner, "positive semidefinite", got) from None
 
 

@@ -183,11 +183,11 @@ def nearest_psd(similarities: Any, train: Any = None) -> xr.DataArray:
     argument = "similarities" if train is None else "train"
     whole = labelled(similarities if train is None else train, None, owner, argument)
     check_gram(whole, owner, argument)
-    _check_finite(whole, argument, owner, similarities=True)
+    _check_finite(whole, argument, owner, similarities=False)
     given = whole
     if train is not None:
         given = labelled(similarities, whole, owner, "similarities")
-        _check_finite(given, "similarities", owner, similarities=True)
+        _check_finite(given, "similarities", owner, similarities=False)
     changed = given.astype(float)
     found: dict[str, list[float]] = {"smallest": [], "negative": [], "change": []}
     for new, K in zip(changed.values, whole.values.astype(float), strict=True):

@@ -145,7 +145,7 @@ def test_asymmetry_and_negative_eigenvalues_name_the_kernel(train):
 
 def test_jitter_repairs_on_request_only():
     matrix = np.array([[1.0, 1.01], [1.01, 1.0]])
-    with pytest.raises(ValueError, match=r"eigenvalue of -0.01 .*nearest_psd makes kernels"):
+    with pytest.raises(ValueError, match=r"eigenvalue of -0.01 .*nearest_psd mends matrices"):
         as_stack(matrix)
     np.testing.assert_allclose(as_stack(matrix, jitter=0.02).values[0], matrix + 0.02 * np.eye(2))
 
