@@ -30,6 +30,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import LinAlgError, cholesky, eigvalsh
 from scipy.sparse import issparse
 
+from .user_warnings import warn_user
+
 #: Relative size below which an asymmetry or a negative eigenvalue counts as float64 rounding.
 ROUNDING = 1e-8
 #: Largest deviation from one of the sum of an object's class probabilities: classifiers that
@@ -466,4 +468,11 @@ def check_targets(targets: ArrayLike, n_objects: int, owner: str) -> np.ndarray:
     if largest > 1e60:
         got = f"one of {largest:.3g}"
         raise argument_error("targets", owner, "at most 1e60 in size (standardise them)", got)
+    # From 60 objects of sd 0.1, intervals were 7 times too wide; of sd 30, errors a quarter larger.
+    odd = [sd for sd in np.atleast_1d(values.std(axis=0)) if sd and not 0.1 <= sd <= 10]
+    if odd:
+        warn_user(
+            f"Targets given to {owner} have a standard deviation of {odd[0]:.3g}, for which its "
+            "default priors are not made: they assume about 1. Standardise the targets."
+        )
     return values

@@ -211,6 +211,8 @@ class CompositeKernelRegression(_CompositeKernel):
     KernelWarning
         For Gram matrices that are nearly the identity, and kernels that are so small that they
         hardly matter.
+    UserWarning
+        For targets with a standard deviation below 0.1 or above 10.
 
     Notes
     -----

@@ -258,3 +258,11 @@ def test_bad_arguments_of_the_rule(arguments):
     (name,) = arguments
     with pytest.raises(ValueError, match=f"'{name}' argument of DirichletWeights"):
         DirichletWeights(**arguments)
+
+
+@pytest.mark.parametrize("scale", [0.05, 20.0])
+def test_targets_far_from_unit_scale_are_warned_of(scale):
+    ages = np.arange(20.0)
+    kernel = kz.gaussian("median")(ages[:, None])
+    with pytest.warns(UserWarning, match=f"have a standard deviation of {scale:g}, for"):
+        CompositeKernelRegression(kernel, scale * stats.zscore(ages))

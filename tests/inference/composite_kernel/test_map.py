@@ -227,7 +227,8 @@ def test_sparse_priors_let_functions_grow(model_type, monkeypatch):
 def test_scale_of_the_targets_leaves_something_to_find():
     """Targets in other units than the prior expects: alpha = 0 is a mode, and the lower one."""
     kernels, response = stack_and_response(3)
-    model = build(kz.CompositeKernelRegression, kernels, 1e6 * response)
+    with pytest.warns(UserWarning, match="Targets given to .* a standard deviation of 1.53e"):
+        model = build(kz.CompositeKernelRegression, kernels, 1e6 * response)
     values = answer_of(model).values
     f = np.tensordot(values["beta"], model.design, axes=1) @ values["alpha"]
     assert np.corrcoef(f, response)[0, 1] > 0.5

@@ -186,9 +186,10 @@ def test_nuts_agrees_with_gibbs(shared):
     stack = np.random.default_rng(3).normal(size=(2, 6, 1))
     noise = np.random.default_rng(4).normal(size=(6, 2))
     targets = stack[0] * [1.5, -0.7] + 0.5 * noise
+    functions = xr.DataArray(stack, dims=("kernel", "obs", "basis"), coords={"basis": ["x"]})
     rule = kz.combinations.DirichletWeights(4.0, 2.0)
     model = kz.CompositeKernelRegression(
-        stack, targets, combination=rule, sigma=1.5, rho=2.0, shared=shared
+        functions, targets, combination=rule, sigma=1.5, rho=2.0, shared=shared
     )
     draws = {
         engine: kz.fit(model, engine, draws=1500, tune=700, chains=2, cores=1, **QUIET)["posterior"]
