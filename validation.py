@@ -346,7 +346,12 @@ def check_real(
 
 
 def check_square_symmetric(
-    matrix: NDArray, argument: str, owner: str, *, tolerance: float = ROUNDING
+    matrix: NDArray,
+    argument: str,
+    owner: str,
+    *,
+    tolerance: float = ROUNDING,
+    ids: Sequence[Hashable] | None = None,
 ) -> None:
     """Raise unless a matrix is square and symmetric, up to `tolerance` times its largest entry."""
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
@@ -355,6 +360,7 @@ def check_square_symmetric(
     if gap.max(initial=0.0) > tolerance * np.abs(matrix).max(initial=0.0):
         row, column = (int(i) for i in np.unravel_index(gap.argmax(), gap.shape))
         above, below = matrix[row, column], matrix[column, row]
+        row, column = (row, column) if ids is None else (repr(ids[row]), repr(ids[column]))
         got = f"{above:.9g} at ({row}, {column}) but {below:.9g} at ({column}, {row})"
         got += "; the mean with the transpose, (K + K.T) / 2, is symmetric"
         raise argument_error(argument, owner, "symmetric", got)

@@ -241,8 +241,8 @@ class KernelBlocks(
         only one of its block is named after the block.
     blocks : dict, optional
         Columns of each block, where `X` is one array or frame: a slice of positions, a list of
-        positions or names, or the beginning that names have in common. Columns in no block are
-        ignored. Default: one block, or those that `X` names.
+        positions or names, a mask, or the beginning that names have in common. Columns in no block
+        are ignored. Default: one block, or those that `X` names.
     normalize : {"trace", "unit"} or None, default="trace"
         Normalisation of the kernels that have none of their own; weights are comparable only
         between kernels of one scale. Features of kernels are those of the normalised kernels;
@@ -439,8 +439,8 @@ def _columns_of(X: Any, columns: Any, block: str, owner: str) -> Any:
     argument, framed = f'blocks["{block}"]', isinstance(X, pd.DataFrame)
     table = X if framed else pd.DataFrame(X)
     try:
-        if isinstance(columns, slice) or np.asarray(columns).dtype.kind in "iu":
-            chosen = table.iloc[:, columns]
+        if isinstance(columns, slice) or np.asarray(columns).dtype.kind in "iub":
+            chosen = table.iloc[:, columns if isinstance(columns, slice) else np.asarray(columns)]
         elif isinstance(columns, str) and framed:
             chosen = table.loc[:, [str(name).startswith(columns) for name in table.columns]]
         else:

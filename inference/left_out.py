@@ -46,6 +46,8 @@ def why_not_left_out(model: Any) -> str | None:
         return "not available for kernels in a Dask array or completed kernels"
     if source.parameters:
         return "not available for kernels with parameters to learn"
+    if amended := ", ".join(map(repr, model.amendments())):
+        return f"its parts would lack the added terms: {amended}"
     ids = np.unique(np.asarray(model.coords["obs"]), return_index=True)[1]
     if "class" in model.coords and (np.bincount(model.label_codes[ids]) > 1).sum() < 2:
         return "two classes must have two distinct objects each"
@@ -144,7 +146,7 @@ def loo_kfold(
         Number of folds, with a fit each. They are stratified by class, at most as many as objects
         in the largest class; as many as objects leave out one each. Copies are in one fold.
     random_seed : int, SeedSequence or Generator, default=0
-        Seed of the folds, which are the same for all models and engines, and of each fit.
+        Seed of the folds, which are the same for all models of the same ids, and of each fit.
     progressbar : bool, default=True
         Show progress.
     **options
@@ -154,7 +156,8 @@ def loo_kfold(
     -------
     ELPDDataLOOKFold
         For ``az.compare``: ``elpd`` is the sum of the log scores and ``elpd_i`` (obs) has those of
-        the objects. ``warning`` says that a fit did not converge. ``p`` is NaN.
+        the objects, in the order of their ids: ArviZ pairs them by position. ``warning`` says that
+        a fit did not converge. ``p`` is NaN.
 
     Raises
     ------
@@ -200,7 +203,7 @@ def loo_kfold(
         scale="log",
         warning=bool(warned),
         good_k=None,  # type: ignore[arg-type]
-        elpd_i=scores,
+        elpd_i=scores[np.argsort(ids, kind="stable")],
         n_folds=len(folds),
     )
 

@@ -660,6 +660,16 @@ OF_RESULTS = {
         lambda model, result: kz.predict(model, xr.DataTree(), KERNELS(NEW, FRAME)),
         ("result", "predict", "a result of fit", "an empty DataTree"),
     ),
+    "a result without draws to predict": (
+        lambda model, result: kz.predict(model, result.sel(draw=[]), KERNELS(NEW, FRAME)),
+        ("result", "predict", "a result with draws", "none in its posterior"),
+    ),
+    "a prior to predict": (
+        lambda model, result: kz.predict(
+            model, xr.DataTree.from_dict({"prior": xr.Dataset()}), KERNELS(NEW, FRAME)
+        ),
+        ("result", "predict", "a result of fit", "a DataTree of prior"),
+    ),
     "a group of a result to predict": (
         lambda model, result: kz.predict(model, result["posterior"], KERNELS(NEW, FRAME)),
         ("result", "predict", "a result of fit", "its group 'posterior'"),

@@ -109,14 +109,18 @@ def has_new_kernels(model: pm.Model) -> bool:
 
 
 def check_result(result: Any, argument: str, owner: str) -> None:
-    """Raise TypeError unless a result is a DataTree, and ValueError if it is empty."""
+    """Raise TypeError unless a result is a DataTree, and ValueError if it has no draws."""
     if not isinstance(result, DataTree):
         raise TypeError(
             f"The '{argument}' argument of {owner} must be a result of fit. Got {type(result)}."
         )
-    if not result.children:
-        got = f"its group {result.name!r}" if result.parent else "an empty DataTree"
+    if "posterior" not in result.children:
+        groups = ", ".join(result.children)
+        got = f"a DataTree of {groups}" if groups else "an empty DataTree"
+        got = f"its group {result.name!r}" if result.parent else got
         raise argument_error(argument, owner, "a result of fit", got)
+    if 0 in [result["posterior"].sizes.get(dim, 1) for dim in ("chain", "draw")]:
+        raise argument_error(argument, owner, "a result with draws", "none in its posterior")
 
 
 def check_results(results: Any, owner: str) -> None:

@@ -142,7 +142,7 @@ def complete_kernels(
     """
     check_arguments(complete_kernels, locals())
     if own := options.keys() & {"lam", "nu", "jitter", "collapsed"}:
-        rule = f"the mapping that gives {', '.join(sorted(own))}"
+        rule = f"a mapping: model={ {name: options[name] for name in sorted(own)} }"
         raise argument_error("model", OWNER, rule, repr(model))
     steps = (normalize,) if isinstance(normalize, str) else tuple(normalize or ())
     for step in steps:

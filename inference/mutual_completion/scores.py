@@ -61,6 +61,9 @@ def correlation_distance(completed: xr.DataArray, truth: Any) -> xr.DataArray:
     >>> kz.scores.correlation_distance(completed, truth)
     """
     owner = "correlation_distance"
+    if getattr(completed, "dims", ())[:1] != ("kernel",) or completed.ndim != 3:
+        rule = "a DataArray (kernel, object, object)"
+        raise argument_error("completed", owner, rule, type(completed).__name__)
     stack = as_stack(truth, owner=owner, argument="truth")
     ours = completed.transpose("kernel", ...)
     _, rows, columns = ours.dims
@@ -157,8 +160,10 @@ def entry_coverage(completed: Dataset, truth: Any, entries: Entries) -> xr.DataA
     shares = {}
     for name, pairs in entries.items():
         labels = [f"{one}|{other}" for one, other in pairs]
-        if f"lower_{name}" not in completed or name not in by_name:
-            got = f"no {'intervals' if name in by_name else 'truth'} of {name!r}"
+        if name not in by_name:
+            raise argument_error("truth", owner, f"one with kernel {name!r}", f"{[*by_name]}")
+        if f"lower_{name}" not in completed:
+            got = f"no intervals of {name!r}"
             raise argument_error("entries", owner, "of completions with draws, not of a point", got)
         lower, upper = completed[f"lower_{name}"], completed[f"upper_{name}"]
         if lower[f"entry_{name}"].values.tolist() != labels:

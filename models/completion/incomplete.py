@@ -178,6 +178,7 @@ class IncompleteKernels:
             block = matrix[np.ix_(present, present)]
             ids = objects[present].tolist()
             check_finite(block, argument, owner, (ids, ids))
+            check_square_symmetric(block, argument, owner, tolerance=tolerance, ids=ids)
             if len(block):
                 unit = units[name] = float(np.diagonal(block).mean())
                 if not unit > 0:

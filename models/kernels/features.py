@@ -158,7 +158,8 @@ def _checked(
     check_complete(columns, argument, "Kernels")
     if expected is not None:
         requirement = "of the features that the training objects have"
-        order = order_of(columns, expected, argument, "Kernels", requirement)
+        hint = "X_new[X_train.columns] has the columns in order"
+        order = order_of(columns, expected, argument, "Kernels", requirement, hint=hint)
         if order is not None:
             values, columns = values[:, order], columns[order]
     return values, columns

@@ -91,12 +91,20 @@ def check_repeated(
 
 
 def order_of(
-    given: Any, wanted: Any, argument: str, owner: str, rule: str, *, by_position: bool = True
+    given: Any,
+    wanted: Any,
+    argument: str,
+    owner: str,
+    rule: str,
+    *,
+    by_position: bool = True,
+    hint: str = "give an array to align by position, or sort it to align by label",
 ) -> list[int] | None:
     """Positions of the wanted labels among the given ones, or None if they need no new order.
 
     Default labels (0 to n - 1) mean alignment by position, with lengths that the caller checks,
-    only if `by_position`. `rule` completes "must be ..." of a ValueError.
+    only if `by_position`. `rule` completes "must be ..." of a ValueError; `hint` says what to do
+    about numbers in another order, which may be labels or positions.
     """
     own, others = _plain(given), _plain(wanted)
     if own == others:
@@ -106,8 +114,7 @@ def order_of(
     unknown = [label for label in own if label not in expected]
     counted = counts_rows(own) or counts_rows(others)
     if counted and len(own) == len(others) and not (missing or unknown):
-        rule = "in the order of the objects, or labelled by ids that cannot be mistaken for rows"
-        hint = "give an array to align by position, or sort it to align by label"
+        rule = "in the same order, or labelled by names that cannot be mistaken for positions"
         got = f"the numbers 0 to {len(own) - 1}, on one side in another order ({hint})"
         raise argument_error(argument, owner, rule, got)
     if counted and by_position:

@@ -83,6 +83,24 @@ def test_columns_and_blocks_of_new_objects_go_by_name(data):
     np.testing.assert_array_equal(fitted.transform(turned), K)
 
 
+def test_a_mask_of_columns_is_their_positions(data):
+    """Bug: it chose objects."""
+    rna = np.arange(data.train.X.shape[1]) < data.train.rna.shape[1]
+    masks = {"rna": rna, "protein": (~rna).tolist()}
+    places = {name: np.flatnonzero(mask) for name, mask in masks.items()}
+    numbers = data.train.X.to_numpy()
+    for X in (numbers, pd.DataFrame(numbers, data.train.X.index, list("abcde"))):
+        one, other = (KernelBlocks(blocks=each).fit_transform(X) for each in (masks, places))
+        np.testing.assert_array_equal(one, other)
+
+
+def test_new_columns_numbered_otherwise_say_how_to_order_them(data):
+    numbered = data.train.X.set_axis(range(data.train.X.shape[1]), axis=1)
+    fitted = KernelBlocks(kz.gaussian("median")).fit(numbered)
+    with pytest.raises(ValueError, match=r"other order \(X_new\[X_train.columns\] has the columns"):
+        fitted.transform(numbered.iloc[:, ::-1])
+
+
 def test_a_new_object_does_not_depend_on_the_others(data):
     fitted = KernelBlocks(kz.gaussian("median") | kz.linear()).fit(data.train.X)
     alone = fitted.transform(data.new.X.iloc[:1])

@@ -116,6 +116,38 @@ def test_other_models_are_refused():
             kz.scores.loo_kfold(other, **QUIET)
 
 
+def test_added_terms_are_refused_by_name():
+    """Bug: each fold was declared without them, so that their scores were another model's."""
+    amended = model("regression")
+    with amended:
+        pm.Deterministic("twice", 2 * amended["alpha"])
+    assert np.isfinite(kz.scores.loo_kfold(amended, "map", k=2, **QUIET).elpd)
+    with amended:
+        pm.Potential("zero", -1e8 * (amended["alpha"] ** 2).sum())
+    with pytest.raises(ValueError, match="would lack the added terms: 'zero'"):
+        kz.scores.loo_kfold(amended, "map", k=2, **QUIET)
+
+
+def test_scores_go_by_ids_for_arviz_pairs_them_by_position():
+    stack, target = data()
+    ids = [f"s{i:02d}" for i in range(len(target))]
+    stack = stack.assign_coords(obs=ids, basis=ids)
+    turned = np.random.default_rng(1).permutation(len(ids))
+    one, other = (
+        kz.scores.loo_kfold(
+            kz.CompositeKernelRegression(
+                stack[:, rows][:, :, rows], target[rows], combination="fixed"
+            ),
+            "map",
+            k=3,
+            **QUIET,
+        )
+        for rows in (np.arange(len(ids)), turned)
+    )
+    assert other.elpd_i["obs"].values.tolist() == ids
+    np.testing.assert_allclose(one.elpd_i, other.elpd_i, rtol=1e-3)
+
+
 def test_models_without_classes_or_targets_are_refused():
     """Bug: a KeyError 'targets'."""
 

@@ -57,6 +57,9 @@ def test_distance_goes_by_names_not_by_places():
 def test_what_the_distance_cannot_be_taken_of():
     with pytest.raises(ValueError, match=r"'truth' argument.*no \['three'\]"):
         correlation_distance(completed_of(VALUES), {name: TRUTH[name] for name in NAMES[:2]})
+    for other in (dict(TRUTH), VALUES):
+        with pytest.raises(ValueError, match=r"'completed' argument.*\(kernel, object, object\)"):
+            correlation_distance(other, TRUTH)
     with pytest.raises(ValueError, match=r"'truth' argument.*objects that were completed"):
         correlation_distance(completed_of(VALUES, objects=list("ABCDEF")), TRUTH)
 
@@ -125,6 +128,8 @@ def test_coverage_needs_a_truth_with_the_labels():
     """Without them the last entry would stand for all."""
     entries = {"two": [("a", "b")]}
     completed = intervals({"two": np.array([-9.0])}, {"two": np.array([9.0])}, entries)
+    with pytest.raises(ValueError, match=r"'truth' argument .* one with kernel 'two'"):
+        entry_coverage(completed, [*TRUTH.values()], entries)
     bare = {name: Q.to_numpy() for name, Q in TRUTH.items()}
     with pytest.raises(ValueError, match=r"'truth' argument of entry_coverage must be labelled"):
         entry_coverage(completed, bare, entries)

@@ -175,7 +175,7 @@ def test_a_bootstrap_sample_is_predicted_and_scored():
 
 NUMBERED = list(range(N))
 PERMUTED = SHUFFLED.tolist()
-AMBIGUOUS = "in the order of the objects, .* Got the numbers 0 to 7, on one side in another order"
+AMBIGUOUS = "in the same order, .* Got the numbers 0 to 7, on one side in another order"
 REFUSED_LABELS = {
     "unknown": (IDS, renamed({"p2": "q2"}), r"Got the unknown 'q2'; none for 'p2'\."),
     "all unknown": (
