@@ -113,8 +113,7 @@ def check_arguments(
         rules = list(map(_rule, _alternatives(hint))) if name in given else []
         if not rules or None in rules or any(rule.holds(given[name]) for rule in rules if rule):
             continue
-        choices = [choice for each in _alternatives(hint) for choice in _choices(each)]
-        words = [choice for choice in choices if isinstance(choice, str)]
+        words = [c for each in _alternatives(hint) for c in _choices(each) if isinstance(c, str)]
         near = get_close_matches(str(given[name]), words, n=1)
         raise argument_error(
             name,

@@ -383,12 +383,11 @@ def _normalized(kernels: Kernels, steps: Any, owner: str) -> Kernels:
     named = (steps,) if isinstance(steps, str) or not isinstance(steps, Iterable) else tuple(steps)
     for step in named:
         check_name(step, NORMALIZATIONS, "normalize", owner)
-    return Kernels(
-        tuple(
-            replace(m, steps=named) if m.kernel.is_kernel and not m.steps else m
-            for m in kernels.members
-        )
+    members = (
+        replace(m, steps=named) if m.kernel.is_kernel and not m.steps else m
+        for m in kernels.members
     )
+    return Kernels(tuple(members))
 
 
 def in_blocks(X: Any, owner: str) -> Tables | None:

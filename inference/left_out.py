@@ -20,7 +20,7 @@ from xarray import DataArray, Dataset
 
 from ..models.combinations.sums import FixedWeights, WeightedSum
 from ..models.declaration import source_of
-from ..models.kernels.source import CompletedRows
+from ..models.kernels.source import DIMS, CompletedRows
 from ..models.learned_scale import LearnedScale
 from ..user_warnings import numpy_warnings
 from ..validation import Count, Seed, argument_error, check_arguments, check_positive, integer_seed
@@ -56,9 +56,8 @@ def why_not_left_out(model: Any) -> str | None:
 
 def kernels_of(model: Any) -> DataArray:
     """Kernels (kernel, obs, basis) of a model."""
-    dims = ("kernel", "obs", "basis")
-    coords = {dim: np.asarray(model.coords[dim]) for dim in dims}
-    return DataArray(model.kernel_values(), coords, dims)
+    coords = {dim: np.asarray(model.coords[dim]) for dim in DIMS}
+    return DataArray(model.kernel_values(), coords, DIMS)
 
 
 def parts(

@@ -45,8 +45,7 @@ FLOOR = 54.0
 SPACING = 0.95
 # Number of nodes from which the loops run in threads.
 THREADS_FROM = 1 << 22
-
-
+# Argument at which the variable of the polynomial `TAIL` is zero.
 MIDDLE = 4.0
 
 

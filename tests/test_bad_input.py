@@ -668,7 +668,7 @@ OF_RESULTS = {
         lambda model, result: kz.predict(
             model, xr.DataTree.from_dict({"prior": xr.Dataset()}), KERNELS(NEW, FRAME)
         ),
-        ("result", "predict", "a result of fit", "a DataTree of prior"),
+        ("result", "predict", "a result of fit", "draws of prior"),
     ),
     "a group of a result to predict": (
         lambda model, result: kz.predict(model, result["posterior"], KERNELS(NEW, FRAME)),

@@ -242,8 +242,7 @@ def _tree(replicated: Mapping[int, Record], model: pm.Model) -> DataTree:
     made = [replicated[n] for n in numbers]
     names = list(made[0]["ranks"])
     group = xr.Dataset(coords={"chain": [0], "draw": numbers})
-    for name in names:
-        dims, *_ = made[0]["ranks"][name]
+    for name, (dims, *_) in made[0]["ranks"].items():
         values = np.array([record["ranks"][name][1] for record in made])
         known = {
             dim: list(model.coords[dim])
@@ -361,12 +360,8 @@ def ranks(
         result = with_group(result.copy(), "posterior", posterior)
     drawn = {str(name): truth[str(name)] for name in posterior.data_vars if name in truth}
     point = stamp(draws_to_tree(model, {name: v[None] for name, v in drawn.items()}), model)
-    known = identified(point)
-    fitted = {
-        str(name): (values, known[name].values[0, 0])
-        for name, values in identified(result).data_vars.items()
-        if name in known
-    }
+    known, ours = identified(point), identified(result)
+    fitted = {n: (ours[n], known[n].values[0, 0]) for n in map(str, ours) if n in known}
     free = [str(rv.name) for rv in model.free_RVs]
     if not lacks(free, [*drawn]):
         # One call for the draws and the truth, so that rounding makes equal values no different.

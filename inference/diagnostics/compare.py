@@ -81,11 +81,8 @@ class Comparison:
         if self.left_out:
             names = ", ".join(self.left_out)
             caption += f" (not compared: {names}, which some result lacks; pm.sample's need model=)"
-        marks = {
-            name: f"{name} {DAGGER}"
-            for name, k_hat in self.engines["pareto_k"].items()
-            if is_unreliable(k_hat)
-        }
+        unreliable = self.engines.index[self.engines["pareto_k"].map(is_unreliable)]
+        marks = {name: f"{name} {DAGGER}" for name in unreliable}
         footnote = (
             f"{DAGGER} k-hat above {LARGEST_USABLE}: the draws are not a reliable approximation of "
             "the posterior. Do not read their means and intervals (including weights of kernels)."

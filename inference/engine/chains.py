@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from functools import cache, partial
-from inspect import Parameter, signature
+from inspect import signature
 from math import inf
 from multiprocessing.context import BaseContext
 from typing import Any
@@ -244,10 +244,6 @@ _TAKEN = {
 
 def keywords_of(*functions: Callable[..., Any]) -> frozenset[str]:
     """Names of the arguments of functions, without those that `fit` sets itself."""
-    named = {Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY}
-    return frozenset(
-        parameter.name
-        for function in functions
-        for parameter in signature(function).parameters.values()
-        if parameter.kind in named and parameter.name not in _TAKEN
-    )
+    every = [p for function in functions for p in signature(function).parameters.values()]
+    named = {p.name for p in every if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+    return frozenset(named - _TAKEN)

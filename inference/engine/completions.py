@@ -89,9 +89,7 @@ def number_of_fits(model: pm.Model) -> int:
 def _pooled(model: Declaration, results: Sequence[DataTree]) -> DataTree:
     """Pool results: the chains of all, numbered on, and Rubin's summary."""
     pooled = results[0].copy()
-    for name in pooled.children:
-        if name in ("observed_data", "constant_data"):
-            continue
+    for name in [n for n in pooled.children if n not in ("observed_data", "constant_data")]:
         with_group(pooled, str(name), _joined([result[name].to_dataset() for result in results]))
     data = pooled["constant_data"].to_dataset()
     means = data["K"].copy(data=model["K"].get_value())
@@ -102,9 +100,7 @@ def _pooled(model: Declaration, results: Sequence[DataTree]) -> DataTree:
         (state for state in ("no", "no fixed point", "unknown") if state in states), "yes"
     )
     for result in results:
-        pooled.attrs |= {
-            key: result.attrs[key] for key in ("ended_by", "note") & result.attrs.keys()
-        }
+        pooled.attrs |= {key: x for key, x in result.attrs.items() if key in ("ended_by", "note")}
     pooled.attrs["seconds"] = sum(result.attrs["seconds"] for result in results)
     if not np.isnan(k_hat := max(k_hat_of(result) for result in results)):
         pooled.attrs["pareto_k"] = k_hat

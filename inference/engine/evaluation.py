@@ -125,9 +125,8 @@ def compile_at_point(
     # Their values are arguments, not constants of the compiled code, whose memory is never freed.
     rest, stand_ins, arrays = _apart_from_data(model, outputs)
     function = compile_graph(
-        [*inputs, *stand_ins], rest, on_unused_input="ignore", mode=python_mode()
+        [*inputs, *stand_ins], rest, on_unused_input="ignore", mode=python_mode(), trust_input=True
     )
-    function.trust_input = True
     return lambda *values: function(*values, *arrays)
 
 
@@ -220,9 +219,8 @@ def _function_over_draws(
     draws = [pt.tensor(v.name, dtype=v.type.dtype, shape=(None, *v.type.shape)) for v in own]
     stacked = vectorize_graph(outputs, replace=dict(zip(own, draws, strict=True)))
     function = compile_graph(
-        [*draws, *fixed], stacked, on_unused_input="ignore", mode=python_mode()
+        [*draws, *fixed], stacked, on_unused_input="ignore", mode=python_mode(), trust_input=True
     )
-    function.trust_input = True
     known.appendleft((arguments, outputs, function))
     return function
 

@@ -236,13 +236,9 @@ def _why_not(group: Group, model: pm.Model, result: DataTree) -> str | None:
         return "it needs draws from the posterior, not a point"
     if group == "log_prior":
         return lacks((str(rv.name) for rv in model.free_RVs), kept)
-    return lacks(_parents(model), kept)
-
-
-def _parents(model: pm.Model) -> set[str]:
-    """Names of the free variables that observed variables depend on directly."""
-    above = {*ancestors(model.observed_RVs, blockers=model.free_RVs)}
-    return {str(rv.name) for rv in model.free_RVs if rv in above}
+    # Those that observed variables depend on directly.
+    parents = {*model.free_RVs} & {*ancestors(model.observed_RVs, blockers=model.free_RVs)}
+    return lacks((str(rv.name) for rv in parents), kept)
 
 
 def _posterior_predictive(

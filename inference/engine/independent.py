@@ -142,7 +142,6 @@ def constrained_draws(model: pm.Model, points: NDArray) -> tuple[dict[str, NDArr
     graph, joined = join_nonshared_inputs(
         model.initial_point(), [*outputs, model.logp(jacobian=True)], model.continuous_value_vars
     )
-    evaluate = pm.compile([joined], graph, mode=python_mode())
-    evaluate.trust_input = True
+    evaluate = pm.compile([joined], graph, mode=python_mode(), trust_input=True)
     *columns, log_density = map(np.array, zip(*map(evaluate, points), strict=True))
     return dict(zip([v.name for v in outputs], columns, strict=True)), log_density

@@ -57,12 +57,8 @@ def constants_of(model: pm.Model) -> dict[str, NDArray]:
 
 def data_in(result: DataTree) -> Data:
     """Observations and constants that a result holds, by name."""
-    groups = [group for group in ("observed_data", "constant_data") if group in result.children]
-    return {
-        str(name): values.to_numpy()
-        for group in groups
-        for name, values in result[group].to_dataset().data_vars.items()
-    }
+    groups = [result.children.get(name, DataTree()) for name in ("observed_data", "constant_data")]
+    return {str(k): values.to_numpy() for group in groups for k, values in group.data_vars.items()}
 
 
 def differing_data(one: Data, other: Data) -> list[str]:
@@ -114,12 +110,12 @@ def check_result(result: Any, argument: str, owner: str) -> None:
         raise TypeError(
             f"The '{argument}' argument of {owner} must be a result of fit. Got {type(result)}."
         )
-    if "posterior" not in result.children:
-        groups = ", ".join(result.children)
-        got = f"a DataTree of {groups}" if groups else "an empty DataTree"
+    posterior = result.children.get("posterior")
+    if not result.children or (posterior is None and "prior" in result.children):
+        got = f"draws of {', '.join(result.children)}" if result.children else "an empty DataTree"
         got = f"its group {result.name!r}" if result.parent else got
         raise argument_error(argument, owner, "a result of fit", got)
-    if 0 in [result["posterior"].sizes.get(dim, 1) for dim in ("chain", "draw")]:
+    if posterior is not None and 0 in [posterior.sizes.get(dim, 1) for dim in ("chain", "draw")]:
         raise argument_error(argument, owner, "a result with draws", "none in its posterior")
 
 

@@ -137,9 +137,8 @@ def draws_to_tree(
         "constant_data": constants_of(model),
         "sample_stats": {name: np.asarray(x)[None] for name, x in (sample_stats or {}).items()},
     }
-    return az.from_dict(
-        {name: group for name, group in groups.items() if group}, coords=coords, dims=dims
-    )
+    given = {name: group for name, group in groups.items() if group}
+    return az.from_dict(given, coords=coords, dims=dims)
 
 
 def labelled(
@@ -205,13 +204,7 @@ def join_chains(groups: Sequence[Dataset]) -> Dataset:
     """Join groups along their chains, numbered anew, and cut them to the shortest."""
     if "chain" not in groups[0].dims:
         return groups[0]
-    joined = xr.concat(
-        [group.drop_vars("chain", errors="ignore") for group in groups],
-        "chain",
-        data_vars="minimal",
-        join="inner",
-        combine_attrs="override",
-    )
+    joined = xr.concat(groups, "chain", data_vars="minimal", join="inner", combine_attrs="override")
     return joined.assign_coords(chain=np.arange(joined.sizes["chain"]))
 
 
@@ -374,12 +367,10 @@ class Store:
         except FileExistsError as error:
             got = f"{str(self._path)!r}, where another process has begun a store meanwhile"
             raise argument_error("store", "fit", "a path where nothing is yet", got) from error
-        shapes = {name: (*self._shape, *draws[name].shape[1:]) for name in self._names}
-        types = {name: draws[name].dtype for name in self._names}
-        for name, shape in {**shapes, "counts": self.counts.shape}.items():
-            array = np.lib.format.open_memmap(
-                self._path / f"{name}.npy", "w+", types.get(name, self.counts.dtype), shape
-            )
+        files = {n: (draws[n].dtype, (*self._shape, *draws[n].shape[1:])) for n in self._names}
+        files["counts"] = self.counts.dtype, self.counts.shape
+        for name, layout in files.items():
+            array = np.lib.format.open_memmap(self._path / f"{name}.npy", "w+", *layout)
             self._begins[name] = array.offset
 
     def _write(self, name: str, row: int, values: npt.NDArray) -> None:

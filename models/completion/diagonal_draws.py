@@ -82,31 +82,19 @@ def moments_of_K(
         return {"K21": (K21, None)}
     mean_delta = mean_lambda / (eta - 1)
     A22_1 = model.C2.T @ model.C2
+    own = np.diagonal(A22_1)
+    K21_sd = np.sqrt(mean_delta * np.outer(own, np.diagonal(K11)))
     explained = K21 @ model.coefficients.T
-    sd = np.sqrt(mean_delta * np.outer(np.diagonal(A22_1), np.diagonal(K11)))
-    K22_sd = None
-    if eta > 2:
-        K22_sd = np.sqrt(_variance_of_K22(model, A22_1, explained, mean_delta, mean_square))
-    return {"K21": (K21, sd), "K22": (explained + r * mean_delta * A22_1, K22_sd)}
-
-
-def _variance_of_K22(
-    model: DiagonalWishartCompletion,
-    A22_1: Array,
-    explained: Array,
-    mean_delta: float,
-    mean_square: float,
-) -> Array:
-    """Entrywise variance of K22 (n2, n2)."""
+    K22 = explained + r * mean_delta * A22_1
+    if eta <= 2:
+        return {"K21": (K21, K21_sd), "K22": (K22, None)}
     # K22 is the sum of a constant, of C2' W22 C2, where the off-diagonal entries of W22 are
     # uncorrelated, and of twice the symmetric part of A21 A11^-1 C1' W12 C2. The last two terms are
     # uncorrelated.
-    eta, r = model.eta, model.r
+    shared = np.square(model.C2).T @ np.square(model.C2)
     # E delta_j delta_k and E delta_j^2 of test objects j, k.
     product = mean_square / (eta - 1) ** 2
     square = mean_square / ((eta - 1) * (eta - 2))
-    own = np.diagonal(A22_1)
-    shared = np.square(model.C2).T @ np.square(model.C2)
     # If W22.1 is declared diagonal, off-diagonal entries have only the n1 terms of W21, not r.
     terms = model.n_train if model.diagonal_W22_1 else r
     off_diagonal = terms * product * (np.outer(own, own) + A22_1**2 - 2 * shared)
@@ -114,4 +102,5 @@ def _variance_of_K22(
     between = r**2 * (product - mean_delta**2) * (A22_1**2 - shared)
     crossed = np.outer(np.diagonal(explained), own)
     regression = mean_delta * (crossed + crossed.T + 2 * explained * A22_1)
-    return off_diagonal + diagonal + between + regression
+    K22_sd = np.sqrt(off_diagonal + diagonal + between + regression)
+    return {"K21": (K21, K21_sd), "K22": (K22, K22_sd)}

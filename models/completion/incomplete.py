@@ -153,10 +153,9 @@ class IncompleteKernels:
         named = kernels.items() if isinstance(kernels, dict) else ()
         sizes = {name: len(K) for name, K in named if isinstance(K, np.ndarray | pd.DataFrame)}
         if len(set(sizes.values())) > 1:
-            rule = (
-                "of all objects each: K.reindex(index=ids, columns=ids) of a DataFrame leaves NaN"
-            )
-            raise argument_error("kernels", owner, f"{rule} where K has no object", f"{sizes}")
+            rule = "of all objects each: K.reindex(index=ids, columns=ids) of a DataFrame leaves "
+            rule += "NaN where K has no object"
+            raise argument_error("kernels", owner, rule, f"{sizes}")
         stack = labelled(as_frame(kernels), None, owner, "kernels")
         check_gram(stack, owner, "kernels")
         # Messages and results identify entries by the labels of their objects.
@@ -273,8 +272,6 @@ def rank_error(kernel: IncompleteKernel, owner: str) -> ValueError:
     n = len(values)
     rank = int((values > n * np.finfo(float).eps * values[-1]).sum())
     jitter = 10.0 ** np.ceil(np.log10(max(1e-6 * values[-1], -2 * values[0])))
-    rule = (
-        "positive definite among its visible objects, to have a Wishart density "
-        f"(jitter={jitter:.0e} makes it so; collapsed=True, which suffices for EM, needs none)"
-    )
+    rule = "positive definite among its visible objects, to have a Wishart density "
+    rule += f"(jitter={jitter:.0e} makes it so; collapsed=True, which suffices for EM, needs none)"
     return argument_error(f'kernels["{kernel.name}"]', owner, rule, f"rank {rank} of {n}")

@@ -50,7 +50,11 @@ class PartitionedStack:
         if not counts_rows(names):
             check_distinct(names, "K11", owner)
             check_distinct(labels, "theta", owner)
-            order = _training_first(labels, names, owner)
+            first = pd.Index(labels).get_indexer(pd.Index(names))
+            if (first < 0).any():
+                got = f"the unknown {listed(names[first < 0].tolist())}"
+                raise argument_error("K11", owner, "labelled by objects of theta", got)
+            order = np.concatenate([first, np.setdiff1d(np.arange(n), first)])
             kernels, labels = kernels[:, order[:, None], order], labels[order]
         check_positive_definite(observed, "K11", owner)
         return cls(kernels, stack["kernel"].values, observed, labels)
@@ -90,15 +94,3 @@ def check_positive_definite(matrix: Array, argument: str, owner: str) -> None:
     jitter = 10.0 ** np.ceil(np.log10(max(1e-8 * top, -2 * smallest, np.finfo(float).tiny)))
     got = f"a smallest eigenvalue of {smallest:.3g}; {argument} + {jitter:.0e} * np.eye({n}) is"
     raise argument_error(argument, owner, "positive definite", got)
-
-
-def _training_first(
-    labels: npt.NDArray[Any], names: npt.NDArray[Any], owner: str
-) -> npt.NDArray[np.intp]:
-    """Positions in theta of the named training objects, then of the others."""
-    positions = pd.Index(labels).get_indexer(pd.Index(names))
-    if (positions < 0).any():
-        got = f"the unknown {listed(names[positions < 0].tolist())}"
-        raise argument_error("K11", owner, "labelled by objects of theta", got)
-    others = np.setdiff1d(np.arange(len(labels)), positions)
-    return np.concatenate([positions, others])

@@ -377,7 +377,10 @@ def test_time_ends_after_a_completion(completion, fitted):
         (lambda c, m: complete_kernels(frames(), method="median"), r"'method' argument"),
         (lambda c, m: complete_kernels(frames(), engine="vb"), r"'engine' argument"),
         (lambda c, m: complete_kernels(frames(), normalize="size"), r"'normalize' argument"),
-        (lambda c, m: complete_kernels(frames(), lam=0.1), r"'model' argument .* gives lam\. Got"),
+        (
+            lambda c, m: complete_kernels(frames(), lam=0.1),
+            r"'model' argument .* mapping: model={'lam': 0.1}\. Got",
+        ),
         (
             lambda c, m: complete_kernels(frames({"a": [3], "b": [3]})),
             r"each object is in at least one kernel. Got 1 in none: 's03'",
