@@ -359,8 +359,8 @@ def check_square_symmetric(
     if gap.max(initial=0.0) > tolerance * np.abs(matrix).max(initial=0.0):
         row, column = (int(i) for i in np.unravel_index(gap.argmax(), gap.shape))
         above, below = matrix[row, column], matrix[column, row]
-        row, column = (row, column) if ids is None else (repr(ids[row]), repr(ids[column]))
-        got = f"{above:.9g} at ({row}, {column}) but {below:.9g} at ({column}, {row})"
+        one, other = (row, column) if ids is None else (repr(ids[row]), repr(ids[column]))
+        got = f"{above:.9g} at ({one}, {other}) but {below:.9g} at ({other}, {one})"
         got += "; the mean with the transpose, (K + K.T) / 2, is symmetric"
         raise argument_error(argument, owner, "symmetric", got)
 
