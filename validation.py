@@ -477,7 +477,7 @@ def check_targets(targets: ArrayLike, n_objects: int, owner: str) -> np.ndarray:
     odd = [sd for sd in np.atleast_1d(values.std(axis=0)) if sd and not 0.1 <= sd <= 10]
     if odd:
         warn_user(
-            f"Targets given to {owner} have a standard deviation of {odd[0]:.3g}, for which its "
-            "default priors are not made: they assume about 1. Standardise the targets."
+            f"Targets given to {owner} have a standard deviation of {odd[0]:.3g}; its default "
+            "priors assume about 1. Standardise the targets, or choose priors for their scale."
         )
     return values

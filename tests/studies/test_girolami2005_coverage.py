@@ -2,6 +2,7 @@
 
 import numpy as np
 import pymc as pm
+import pytest
 import xarray as xr
 from scipy import stats
 
@@ -33,7 +34,9 @@ def test_the_known_truth_is_that_of_the_declaration(monkeypatch):
     monkeypatch.setattr(study.pm, "draw", lambda *a, **k: drawn.append(draw(*a, **k)) or drawn[-1])
     options = {"tau": 1e6, "nu": 1.0, "varsigma": 100.0, "n_test": 400}
     settings = settings_of("known truth") | options
-    problem = study.known_truth(np.random.default_rng(3), settings)
+    # These priors are for such targets.
+    with pytest.warns(UserWarning, match="Targets given .* choose priors for their scale"):
+        problem = study.known_truth(np.random.default_rng(3), settings)
     [(beta, alpha, gamma, targets)] = drawn
     np.testing.assert_array_equal(problem.beta, beta)
     np.testing.assert_array_equal(problem.model.target_values, targets)
