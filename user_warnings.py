@@ -29,6 +29,7 @@ def _folders_below_users() -> tuple[str, ...]:
     return (
         *(f"{folder}{os.sep}" for folder in links),
         str(Path(functools.__file__).with_suffix("")),
+        *(str(folder / "validation") for folder in (_ROOT, _ROOT.resolve())),
     )
 
 

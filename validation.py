@@ -474,7 +474,8 @@ def check_targets(targets: ArrayLike, n_objects: int, owner: str) -> np.ndarray:
         got = f"one of {largest:.3g}"
         raise argument_error("targets", owner, "at most 1e60 in size (standardise them)", got)
     # From 60 objects of sd 0.1, intervals were 7 times too wide; of sd 30, errors a quarter larger.
-    odd = [sd for sd in np.atleast_1d(values.std(axis=0)) if sd and not 0.1 <= sd <= 10]
+    spread, constant = np.atleast_1d(values.std(axis=0)), 1e-12 * largest
+    odd = [sd for sd in spread if sd > constant and not 0.1 <= sd <= 10]
     if odd:
         warn_user(
             f"Targets given to {owner} have a standard deviation of {odd[0]:.3g}; its default "

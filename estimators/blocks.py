@@ -445,7 +445,7 @@ def _columns_of(X: Any, columns: Any, block: str, owner: str) -> Any:
         else:
             chosen = table[list(columns)]
     except (KeyError, IndexError, TypeError) as error:
-        required = "a slice of positions, a list of columns of X, or a prefix of its column names"
+        required = "a slice of positions, a list or mask of columns of X, or a prefix of its names"
         raise argument_error(argument, owner, required, f"{columns!r} ({error})") from None
     check_distinct(chosen.columns, argument, owner, "a list of distinct columns")
     if not chosen.shape[1]:

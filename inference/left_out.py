@@ -155,8 +155,9 @@ def loo_kfold(
     -------
     ELPDDataLOOKFold
         For ``az.compare``: ``elpd`` is the sum of the log scores and ``elpd_i`` (obs) has those of
-        the objects, in the order of their ids: ArviZ pairs them by position. ``warning`` says that
-        a fit did not converge. ``p`` is NaN.
+        the objects, in the order of their ids: ArviZ pairs them by position, so compare them with
+        other results of `loo_kfold` only. ``warning`` says that a fit did not converge. ``p`` is
+        NaN.
 
     Raises
     ------

@@ -61,7 +61,8 @@ def correlation_distance(completed: xr.DataArray, truth: Any) -> xr.DataArray:
     >>> kz.scores.correlation_distance(completed, truth)
     """
     owner = "correlation_distance"
-    if getattr(completed, "dims", ())[:1] != ("kernel",) or completed.ndim != 3:
+    deep = isinstance(completed, xr.DataArray) and completed.ndim == 3
+    if not deep or "kernel" not in completed.dims:
         rule = "a DataArray (kernel, object, object)"
         raise argument_error("completed", owner, rule, type(completed).__name__)
     stack = as_stack(truth, owner=owner, argument="truth")

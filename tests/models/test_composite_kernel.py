@@ -264,5 +264,8 @@ def test_bad_arguments_of_the_rule(arguments):
 def test_targets_far_from_unit_scale_are_warned_of(scale):
     ages = np.arange(20.0)
     kernel = kz.gaussian("median")(ages[:, None])
-    with pytest.warns(UserWarning, match=f"have a standard deviation of {scale:g}; its"):
+    with pytest.warns(UserWarning, match=f"have a standard deviation of {scale:g}; its") as told:
         CompositeKernelRegression(kernel, scale * stats.zscore(ages))
+    assert {warning.filename for warning in told} == {__file__}
+    # Rounding gives them a deviation of 3e-17.
+    CompositeKernelRegression(kernel, np.full(20, 0.1))

@@ -57,7 +57,7 @@ def test_distance_goes_by_names_not_by_places():
 def test_what_the_distance_cannot_be_taken_of():
     with pytest.raises(ValueError, match=r"'truth' argument.*no \['three'\]"):
         correlation_distance(completed_of(VALUES), {name: TRUTH[name] for name in NAMES[:2]})
-    for other in (dict(TRUTH), VALUES):
+    for other in (dict(TRUTH), VALUES, xr.Dataset({"a": 1})):
         with pytest.raises(ValueError, match=r"'completed' argument.*\(kernel, object, object\)"):
             correlation_distance(other, TRUTH)
     with pytest.raises(ValueError, match=r"'truth' argument.*objects that were completed"):
