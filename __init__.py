@@ -27,13 +27,14 @@ from .inference.engine.predict import predict
 from .inference.generic import ADVI, NUTS, SMC, Laplace, Pathfinder
 from .inference.left_out import select
 from .inference.multinomial_probit.classifier_combination import combine_classifiers
-from .inference.paper_engines import EM, MAP, VB, Exact, Gibbs
+from .inference.paper_engines import EM, INLA, MAP, VB, Exact, Gibbs
 from .inference.recommend import engines, recommend
 from .models import MODELS as MODELS
 from .models import combinations, distributions, kernels
 from .models.composite_function import composite_function
 from .models.composite_kernel import CompositeKernelClassification, CompositeKernelRegression
 from .models.diagonal_wishart_completion import DiagonalWishartCompletion
+from .models.gaussian_process import GaussianProcessClassification, GaussianProcessRegression
 from .models.kernels import gaussian, linear, polynomial
 from .models.learned_scale import LearnedScale
 from .models.multinomial_probit import MultinomialProbit
@@ -49,6 +50,7 @@ __version__ = version("kernelzoo")
 __all__ = [
     "ADVI",
     "EM",
+    "INLA",
     "MAP",
     "NUTS",
     "SMC",
@@ -58,6 +60,8 @@ __all__ = [
     "CompositeKernelRegression",
     "DiagonalWishartCompletion",
     "Exact",
+    "GaussianProcessClassification",
+    "GaussianProcessRegression",
     "Gibbs",
     "Laplace",
     "LearnedScale",

@@ -15,12 +15,24 @@ from .engine.paper import add_paper as add_paper
 from .engine.paper import identified as identified
 from .engine.predict import predict as predict
 from .engine.result import ExactOutput as ExactOutput
+from .engine.result import IntegratedOutput as IntegratedOutput
 from .engine.result import PointOutput as PointOutput
 from .engine.result import VariationalOutput as VariationalOutput
+from .gaussian_process import GAUSSIAN_CLASSIFICATION, GAUSSIAN_REGRESSION
 from .kernel_completion import DIAGONAL_WISHART, MIXTURE, WISHART
 from .multinomial_probit import PROBIT
 from .mutual_completion import MUTUAL
 
 # All papers of the package.
-for paper in (REGRESSION, CLASSIFICATION, PROBIT, WISHART, MIXTURE, DIAGONAL_WISHART, MUTUAL):
+for paper in (
+    REGRESSION,
+    CLASSIFICATION,
+    PROBIT,
+    GAUSSIAN_REGRESSION,
+    GAUSSIAN_CLASSIFICATION,
+    WISHART,
+    MIXTURE,
+    DIAGONAL_WISHART,
+    MUTUAL,
+):
     add_paper(paper)

@@ -1,9 +1,9 @@
 """Predictions that papers share: functions of new objects, and classes averaged over draws."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pymc as pm
@@ -12,13 +12,13 @@ from xarray import DataArray, Dataset, DataTree
 
 from ..models.combinations.sums import Combination, WeightedSum
 from ..models.kernels.dask_stack import compared_objects
-from ..models.kernels.source import DIMS
+from ..models.kernels.source import DIMS, LearnedKernel, ParametricStack
 from ..models.kernels.stack import ORIGIN, as_stack
 from ..models.kernels.warnings import warn_of_strangers
 from ..validation import argument_error
 from .engine.progress import track
-from .engine.provenance import has_new_kernels
-from .engine.result import RunningMoments
+from .engine.provenance import equal_but_for_rounding, has_new_kernels
+from .engine.result import RunningMoments, joined_draws
 
 # Largest block of functions held at once, in numbers (64 MB).
 BLOCK = 8_000_000
@@ -39,6 +39,36 @@ def stack_of_new_objects(model: pm.Model, kernels_new: Any) -> DataArray:
     if "K" in model.named_vars:
         warn_of_strangers(stack.values, model["K"].get_value(borrow=True)[:, 0], "predict")
     return stack
+
+
+def kernels_of_new_objects(model: Any, kernels_new: Any) -> DataArray:
+    """Validate kernels between new and training objects; parameters at their prior means."""
+    source, given = model.kernel_source, kernels_new
+    if isinstance(source, ParametricStack):
+        if getattr(given, "parameters", None) != source.parameters:
+            rule = f"kernels(X_new, X_train) with the model's parameters {source.parameters}"
+            raise argument_error("kernels_new", "predict", rule, type(given).__name__)
+        own, new = (each.start["kernel"].values.tolist() for each in (source, given))
+        if new != own:
+            rule = f"kernels(X_new, X_train) with the kernels {own}, in this order"
+            raise argument_error("kernels_new", "predict", rule, f"{new}")
+        pairs = zip(given.learned, source.learned, strict=True)
+        if other := [one.name for one, own in pairs if not _same_objects(one, own)]:
+            rule = "kernels(X_new, X_train) of the model's specification and training objects"
+            got = f"other training objects of {', '.join(other)}"
+            raise argument_error("kernels_new", "predict", rule, got)
+        given = as_stack(given.start, like=source.start, owner="predict", argument="kernels_new")
+    else:
+        given = stack_of_new_objects(model, given)
+    model.combination.check(given)
+    return given
+
+
+def _same_objects(new: LearnedKernel, own: LearnedKernel) -> bool:
+    """Whether two kernels have the same training objects, up to rounding."""
+    return new.columns.shape == own.columns.shape and equal_but_for_rounding(
+        own.columns, new.columns, axis=0
+    )
 
 
 @lru_cache(maxsize=1)
@@ -113,6 +143,86 @@ def tracked_blocks(
         yield each()
 
 
+def by_draw(values: NDArray, posterior: Dataset, coords: Mapping[str, Any]) -> DataArray:
+    """Values (sample, ...) reshaped to (chain, draw, ...), with the dims and coords given."""
+    chains = {"chain": posterior["chain"], "draw": posterior["draw"]}
+    shape = (posterior.sizes["chain"], posterior.sizes["draw"], *values.shape[1:])
+    return DataArray(values.reshape(shape), coords={**chains, **coords}, dims=[*chains, *coords])
+
+
+class Responses(NamedTuple):
+    """Responses of new objects by draw, all (draw, obs) or (draw, obs, output).
+
+    `expected` are their means given a draw, `variance` (obs, ...) is the sum over the draws of
+    their variances, and `drawn` are draws of them.
+    """
+
+    expected: NDArray
+    variance: NDArray
+    drawn: NDArray
+
+
+def predict_targets(
+    responses_of: Callable[
+        [Any, Dataset, Any], tuple[Callable[[slice, np.random.Generator], Responses], DataArray]
+    ],
+    model: Any,
+    result: DataTree,
+    kernels_new: Any,
+    *,
+    keep_draws: bool,
+    progressbar: bool,
+    random_seed: int | None = None,
+) -> Dataset:
+    """Targets of new objects with noise of precision gamma, averaged over draws; see `predict`.
+
+    `responses_of` gives the function that maps a slice of the draws to `Responses`, and the labels
+    of the objects. With a `random_seed`, targets are drawn for the new objects, too.
+    """
+    posterior = result["posterior"].to_dataset()
+    responses, obs = responses_of(model, posterior, kernels_new)
+    coords: dict[str, Any] = {"obs": obs}
+    if model.several:
+        coords["output"] = list(model.coords["output"])
+    shape = tuple(map(len, coords.values()))
+    n_draws = posterior.sizes["chain"] * posterior.sizes["draw"]
+    gamma = noise_precisions(model, posterior, n_draws)
+    moments, within, rng = RunningMoments(), np.zeros(shape), np.random.default_rng(random_seed)
+    draws = np.empty((n_draws, *shape)) if keep_draws else None
+    targets = None if random_seed is None else np.empty((n_draws, *shape))
+    noise_sd = gamma.reshape(len(gamma), *[1] * (len(shape) - 1), -1) ** -0.5
+    with tracked_blocks(n_draws, int(np.prod(shape)), progressbar) as blocks:
+        for block in blocks:
+            found = responses(block, rng)
+            within += found.variance
+            moments.update(found.expected)
+            if targets is not None:
+                noise = noise_sd[block] * rng.standard_normal(found.drawn.shape)
+                targets[block] = found.drawn + noise
+            if draws is not None:
+                draws[block] = found.expected
+    mean, variance = moments.mean, moments.spread**2 + within / n_draws
+    target_sd, dims = np.sqrt(variance + (1 / gamma).mean(axis=0)), [*coords]
+    variables: dict[str, Any] = {
+        "mean": (dims, mean, {"long_name": "posterior predictive mean"}),
+        "target_sd": (dims, target_sd, {"long_name": "of a new target"}),
+        "response_sd": (dims, np.sqrt(variance), {"long_name": "of the response, no noise"}),
+    }
+    if draws is not None:
+        variables["mean_draws"] = by_draw(draws, posterior, coords)
+    if targets is not None:
+        variables["t"] = by_draw(targets, posterior, coords)
+    return Dataset(variables, coords)
+
+
+def noise_precisions(model: Any, posterior: Dataset, n_draws: int) -> NDArray:
+    """Precisions of the noise by draw (draw,) or (draw, output), known ones repeated."""
+    if "gamma" in posterior:
+        return joined_draws(posterior["gamma"])
+    outputs = [len(model.coords["output"])] if model.several else []
+    return np.full((n_draws, *outputs), float(model.gamma))
+
+
 def predict_classes(
     probabilities_of: Callable[[Any, Dataset, Any], tuple[Callable[[slice], NDArray], DataArray]],
     model: pm.Model,
@@ -126,7 +236,9 @@ def predict_classes(
     """Class probabilities of new objects, averaged over blocks of draws; see `predict`.
 
     `probabilities_of` gives the function that maps a slice of the draws to probabilities, and the
-    labels of the objects. With a `random_seed`, classes of the new objects are drawn as well.
+    labels of the objects. Probabilities are (draw, obs, class), or (draw, point, obs, class) at
+    points that represent what is not known given a draw. With a `random_seed`, classes of the new
+    objects are drawn as well.
     """
     posterior = result["posterior"].to_dataset()
     probabilities, obs = probabilities_of(model, posterior, kernels_new)
@@ -140,7 +252,11 @@ def predict_classes(
     with tracked_blocks(n_draws, len(obs) * len(classes), progressbar) as blocks:
         for block in blocks:
             p = probabilities(block)
-            moments.update(p)
+            if p.ndim == 4:
+                moments.update(p.reshape(-1, *shape))
+                p = p.mean(axis=1)
+            else:
+                moments.update(p)
             if draws is not None:
                 draws[block] = p
             if codes is not None:

@@ -1,4 +1,4 @@
-"""Engines that call a function of the model's paper: Exact, Gibbs, VB, EM and MAP.
+"""Engines that call a function of the model's paper: Exact, Gibbs, INLA, VB, EM and MAP.
 
 They turn the outputs of these functions into results.
 """
@@ -30,9 +30,12 @@ from .engine.independent import independent_draws
 from .engine.paper import PAPERS, Algorithm, models_with, paper_with
 from .engine.result import (
     ExactOutput,
+    IntegratedOutput,
     PointOutput,
     VariationalOutput,
     draws_to_tree,
+    joined_draws,
+    labelled,
     trajectory,
     with_group,
 )
@@ -215,6 +218,64 @@ class Gibbs(PaperEngine[Sequence[Any]]):
             function, got = self.algorithm(model).function.__name__, type(steps).__name__
             raise TypeError(f"{function} must return a list of step methods. Got a {got}.")
         return run_chains(model, run, step=list(steps))
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class INLA(PaperEngine[IntegratedOutput]):
+    """Integrated nested Laplace approximation (Rue, Martino & Chopin 2009).
+
+    Given hyperparameters, the latent functions are normal: exactly for normal observations, by
+    Laplace's method for others. The hyperparameters are explored at points around the mode of
+    evidence times prior, weighted by importance; the posterior is the mixture over these points.
+
+    The result holds independent draws of the mixture in ``posterior``, and the points with their
+    weights in ``hyperparameters``. The attribute ``pareto_k`` is that of the weights: below 0.7 the
+    points represent the posterior of the hyperparameters, given the approximation of the evidence;
+    ``log_evidence`` is its integral.
+
+    Parameters
+    ----------
+    max_points : int, optional
+        Points of each of up to three rounds; a round whose weights are uneven is followed by
+        another one, around its weighted points. Default: 256.
+    integrate : bool, optional
+        False: the hyperparameters stay at their mode (empirical Bayes), for large data. Their
+        draws are then all equal. Default: True.
+
+    Examples
+    --------
+    >>> inla = kz.fit(process, kz.INLA(), random_seed=1)
+    >>> inla["hyperparameters"]["weight"]
+    """
+
+    name: ClassVar[str] = "INLA"
+    field: ClassVar[str] = "inla"
+    kind: ClassVar[Kind] = "vb"
+    limits: ClassVar[str] = "functions are normal given the hyperparameters"
+    stores: ClassVar[bool] = True
+
+    max_points: Count | None = None
+    integrate: bool | None = None
+
+    @override
+    def run(self, model: pm.Model, run: Run) -> DataTree:
+        output = self.implement(model, run)
+        tree = independent_draws(model, run, output.sample, exact=True, with_draws=["f"])
+        if run.log_likelihood:
+            posterior = tree["posterior"].to_dataset()
+            drawn = {str(name): joined_draws(draws) for name, draws in posterior.items()}
+            densities = {model.observed_RVs[0].name: output.log_likelihood(drawn)[None]}
+            with_group(tree, "log_likelihood", labelled(model, densities, ["chain", "draw"]))
+        points = labelled(model, output.points, ["point"])
+        with_group(tree, "hyperparameters", points.assign(weight=("point", output.weights)))
+        tree.attrs["pareto_k"] = output.k_hat
+        if output.log_evidence is not None:
+            tree.attrs["log_evidence"] = output.log_evidence
+        else:
+            tree.attrs["note"] = "The hyperparameters are at their mode; their draws are all equal."
+        found = "yes" if output.converged else "no"
+        tree.attrs.setdefault("converged", found)
+        return tree
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -8,6 +8,8 @@ from .composite_kernel import CompositeKernelClassification as CompositeKernelCl
 from .composite_kernel import CompositeKernelRegression as CompositeKernelRegression
 from .declaration import Declaration as Declaration
 from .diagonal_wishart_completion import DiagonalWishartCompletion as DiagonalWishartCompletion
+from .gaussian_process import GaussianProcessClassification as GaussianProcessClassification
+from .gaussian_process import GaussianProcessRegression as GaussianProcessRegression
 from .learned_scale import LearnedScale as LearnedScale
 from .multinomial_probit import MultinomialProbit as MultinomialProbit
 from .mutual_kernel_completion import CompletionProblem as CompletionProblem
@@ -22,5 +24,7 @@ MODELS = (
     CompositeKernelRegression,
     CompositeKernelClassification,
     MultinomialProbit,
+    GaussianProcessRegression,
+    GaussianProcessClassification,
     MutualKernelCompletion,
 )

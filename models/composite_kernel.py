@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any, Literal, Self, override
 
 import numpy as np
-import pandas as pd
 import pymc as pm
 import pytensor.tensor as pt
 import xarray as xr
@@ -17,7 +16,6 @@ from ..validation import (
     check_flag,
     check_name,
     check_positive,
-    check_storable,
     check_targets,
     integer_seed,
 )
@@ -25,7 +23,7 @@ from .combinations.sums import Binary, Combination, DirichletWeights, FixedWeigh
 from .declaration import CompositeDeclaration, LabelledDeclaration
 from .distributions.normal import MultivariateNormal
 from .kernels.dask_stack import DaskStack
-from .kernels.labels import aligned, as_frame, check_distinct, ids_along
+from .kernels.labels import aligned, as_frame, ids_along, output_names
 from .learned_scale import LearnedScale, check_rate, declared_rate
 from .operations.arrays import matrix_product
 from .operations.dask_scores import dask_scores
@@ -284,7 +282,7 @@ class CompositeKernelRegression(_CompositeKernel):
             rule = f"False for {outputs if several else 'kernels in a Dask array'}"
             raise argument_error("collapsed", owner, rule, "True")
         if several:
-            self.add_coord("output", _outputs(targets, values.shape[1], owner))
+            self.add_coord("output", output_names(targets, values.shape[1], owner))
         dims = ("obs", "output") if self.several else "obs"
         of_noise = "output" if self.several and shared != "all" else None
         with self:
@@ -399,18 +397,6 @@ class CompositeKernelClassification(_CompositeKernel, LabelledDeclaration):
         """Smallest instance that every engine can fit, with options of the constructor."""
         kernels, response = _example(random_seed)
         return cls(kernels, response > np.median(response), **options)
-
-
-def _outputs(targets: Any, n_outputs: int, owner: str) -> Any:
-    """Names of the outputs: the columns of a DataFrame, or numbers."""
-    if not isinstance(targets, pd.DataFrame):
-        return range(n_outputs)
-    if targets.columns.nlevels > 1:
-        got = f"{targets.columns.nlevels} levels of columns"
-        raise argument_error("targets", owner, "a frame with one level of columns", got)
-    check_distinct(targets.columns, "targets", owner, "of outputs with distinct names")
-    check_storable(targets.columns, "targets", owner)
-    return list(targets.columns)
 
 
 def _example(random_seed: Seed) -> tuple[dict[str, np.ndarray], np.ndarray]:

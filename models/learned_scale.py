@@ -1,5 +1,6 @@
-"""Scale of the regression weights to learn, with a broad prior, inside a PyMC model."""
+"""A positive number to learn, with a broad prior, inside a PyMC model."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,10 +12,11 @@ from ..validation import argument_error, check_positive, number_or_nan
 
 @dataclass(frozen=True)
 class LearnedScale:
-    r"""Rate of the precisions to learn, in place of a number: log-normal(log `median`, `sigma`).
+    r"""A positive number to learn, in place of a given one: log-normal(log `median`, `sigma`).
 
-    The rate is ``upsilon`` of `MultinomialProbit` and ``varsigma`` of the composite kernels. A
-    regression weight has the prior scale :math:`\sqrt{\text{rate} / \text{shape}}`.
+    Models on basis functions take it as the rate of the precisions of the regression weights, whose
+    prior scale is :math:`\sqrt{\text{rate} / \text{shape}}`; Gaussian processes as the variance of
+    the functions, and as the precision of the noise.
 
     Parameters
     ----------
@@ -41,11 +43,15 @@ class LearnedScale:
         return -0.5 * z * z, -z / self.sigma
 
 
-def declared_rate(rate: float | LearnedScale, name: str) -> Any:
-    """Return a given rate, or declare one to learn in the current model."""
+#: A number to learn with the default prior.
+LEARNED = LearnedScale()
+
+
+def declared_rate(rate: float | LearnedScale, name: str, dims: Sequence[str] = ()) -> Any:
+    """Return a given rate, or declare one to learn in the current model, or one per label."""
     if not isinstance(rate, LearnedScale):
         return rate
-    return pm.LogNormal(name, mu=np.log(rate.median), sigma=rate.sigma)
+    return pm.LogNormal(name, mu=np.log(rate.median), sigma=rate.sigma, dims=tuple(dims) or None)
 
 
 def check_rate(rate: Any, argument: str, owner: str) -> float | LearnedScale:

@@ -11,9 +11,9 @@ from ...models.composite_kernel import CompositeKernelClassification, CompositeK
 from ...validation import Count
 from ..engine.engine import Run, unknown_combination
 from ..engine.paper import Algorithm, Paper
-from ..new_objects import predict_classes
+from ..new_objects import predict_classes, predict_targets
 from . import map, vb
-from .predict import identified_quantities, predict_targets, probabilities_of
+from .predict import identified_quantities, probabilities_of, responses_of
 from .vb import fit_composite_kernel, path_of_scales
 
 __all__ = ["CLASSIFICATION", "REGRESSION", "fit_composite_kernel"]
@@ -36,7 +36,7 @@ REGRESSION = Paper(
     gibbs=Algorithm(composite_kernel_steps, unless=partial(unknown_combination, rules=RULES)),
     vb=Algorithm(fit_composite_kernel, unless=vb.unsupported, in_blocks=True),
     map=Algorithm(map.find_composite_kernel_mode, unless=map.unsupported),
-    predict=predict_targets,
+    predict=partial(predict_targets, responses_of),
     identified=identified_quantities,
     identified_reads=["gamma"],
     scale="varsigma",

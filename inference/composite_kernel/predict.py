@@ -9,20 +9,20 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-import xarray as xr
 from numpy.typing import NDArray
 from scipy.special import expit
 from xarray import DataArray, Dataset, DataTree
 
 from ...models.composite_kernel import CompositeKernelClassification, CompositeKernelRegression
 from ...numerics.normal_regression import primal, solve_lower, solve_upper
-from ..engine.result import RunningMoments, joined_draws
+from ..engine.result import joined_draws
 from ..new_objects import (
+    Responses,
+    by_draw,
     check_draws,
     compared_rows,
     composite_functions,
     stack_of_new_objects,
-    tracked_blocks,
 )
 
 type CompositeKernelModel = CompositeKernelRegression | CompositeKernelClassification
@@ -38,13 +38,6 @@ def _draws_of(model: CompositeKernelModel, posterior: Dataset) -> dict[str, NDAr
     return {"weights": weights, **{name: joined_draws(posterior[name]) for name in names}}
 
 
-def _by_draw(values: NDArray, posterior: Dataset, coords: Mapping[str, Any]) -> xr.DataArray:
-    """Values (sample, ...) reshaped to (chain, draw, ...), with the dims and coords given."""
-    chains = {"chain": posterior["chain"], "draw": posterior["draw"]}
-    shape = (posterior.sizes["chain"], posterior.sizes["draw"], *values.shape[1:])
-    return xr.DataArray(values.reshape(shape), coords={**chains, **coords}, dims=[*chains, *coords])
-
-
 def _responses(design: NDArray, beta: NDArray, alpha: NDArray) -> NDArray:
     """Responses (draw, obs), or (draw, obs, output) of alpha (draw, output, function)."""
     if alpha.ndim == 2:
@@ -52,58 +45,22 @@ def _responses(design: NDArray, beta: NDArray, alpha: NDArray) -> NDArray:
     return composite_functions(design, beta, alpha)
 
 
-def predict_targets(
-    model: CompositeKernelRegression,
-    result: DataTree,
-    kernels_new: Any,
-    *,
-    keep_draws: bool,
-    progressbar: bool,
-    random_seed: int | None = None,
-) -> Dataset:
-    """Targets of new objects, as `predict` returns them.
-
-    With a `random_seed`, targets are drawn for the new objects, too.
-    """
-    posterior = result["posterior"].to_dataset()
+def responses_of(
+    model: CompositeKernelRegression, posterior: Dataset, kernels_new: Any
+) -> tuple[Callable[[slice, np.random.Generator], Responses], DataArray]:
+    """Return the responses of new objects by draw, for `predict_targets`."""
     check_draws(model, posterior, "alpha", "beta", "gamma", *(["phi"] * model.collapsed))
     stack, parameters = stack_of_new_objects(model, kernels_new), _draws_of(model, posterior)
     new = model.functions(stack.to_numpy())
-    coords: dict[str, Any] = {"obs": stack["obs"]}
-    if model.several:
-        coords["output"] = list(model.coords["output"])
-    shape, gamma = tuple(map(len, coords.values())), parameters["gamma"]
-    n_draws = len(gamma)
-    moments, within, rng = RunningMoments(), np.zeros(shape), np.random.default_rng(random_seed)
-    draws = np.empty((n_draws, *shape)) if keep_draws else None
-    targets = None if random_seed is None else np.empty((n_draws, *shape))
-    noise_sd = gamma.reshape(len(gamma), *[1] * (len(shape) - 1), -1) ** -0.5
-    with tracked_blocks(n_draws, new[0].size, progressbar) as blocks:
-        for block in blocks:
-            drawn = {name: values[block] for name, values in parameters.items()}
-            if model.collapsed:
-                y, spread, response = _expected_responses(model, drawn, new, rng)
-                within += spread
-            else:
-                y = response = _responses(new, drawn["weights"], drawn["alpha"])
-            moments.update(y)
-            if targets is not None:
-                noise = noise_sd[block] * rng.standard_normal(response.shape)
-                targets[block] = response + noise
-            if draws is not None:
-                draws[block] = y
-    mean, variance = moments.mean, moments.spread**2 + within / n_draws
-    target_sd, dims = np.sqrt(variance + (1 / gamma).mean(axis=0)), [*coords]
-    variables: dict[str, Any] = {
-        "mean": (dims, mean, {"long_name": "posterior predictive mean"}),
-        "target_sd": (dims, target_sd, {"long_name": "of a new target"}),
-        "response_sd": (dims, np.sqrt(variance), {"long_name": "of the response, no noise"}),
-    }
-    if draws is not None:
-        variables["mean_draws"] = _by_draw(draws, posterior, coords)
-    if targets is not None:
-        variables["t"] = _by_draw(targets, posterior, coords)
-    return Dataset(variables, coords)
+
+    def responses(block: slice, rng: np.random.Generator) -> Responses:
+        drawn = {name: values[block] for name, values in parameters.items()}
+        if model.collapsed:
+            return _expected_responses(model, drawn, new, rng)
+        y = _responses(new, drawn["weights"], drawn["alpha"])
+        return Responses(y, np.zeros(y.shape[1:]), y)
+
+    return responses, stack["obs"]
 
 
 def _expected_responses(
@@ -111,8 +68,8 @@ def _expected_responses(
     drawn: Mapping[str, NDArray],
     design: NDArray,
     rng: np.random.Generator,
-) -> tuple[NDArray, NDArray, NDArray]:
-    """E[y | draw] (sample, obs), the sum of Var[y | draw] (obs,), and draws of y (sample, obs).
+) -> Responses:
+    """Responses with alpha integrated out.
 
     alpha is integrated out at each draw of beta and gamma (section 4.3). O(N M^2 + M^3) per draw.
     """
@@ -124,7 +81,7 @@ def _expected_responses(
         expected.append(composite @ solve_upper(law.factor, law.half))
         spread += (solve_lower(law.factor, composite.T) ** 2).sum(0)
         responses.append(composite @ law.draw(rng))
-    return np.stack(expected), spread, np.stack(responses)
+    return Responses(np.stack(expected), spread, np.stack(responses))
 
 
 def probabilities_of(
@@ -164,4 +121,4 @@ def identified_quantities(result: DataTree, variant: str) -> Dataset:
     coords = {"obs": stack["obs"].to_numpy()}
     if y.ndim == 3:
         coords["output"] = posterior["output"].to_numpy()
-    return Dataset(quantities | {"y": _by_draw(y, posterior, coords)})
+    return Dataset(quantities | {"y": by_draw(y, posterior, coords)})

@@ -1,6 +1,6 @@
 """Results of independent draws."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,12 +29,14 @@ def independent_draws(
     tails: Mapping[str, float | NDArray] | None = None,
     *,
     exact: bool = False,
+    with_draws: Collection[str] = (),
 ) -> DataTree:
     """Draw, keep the variables of the run, and accumulate moments of the streamed variables.
 
-    `sample` gives draws of every free variable, and of an approximation their log density with
-    them; log densities of `exact` draws are not evaluated. Variables with known `moments` are not
-    accumulated, and accumulated moments that `tails` calls infinite are NaN; see `ExactOutput`.
+    `sample` gives draws of every free variable and of the deterministic variables `with_draws`, and
+    of an approximation their log density with them; log densities of `exact` draws are not
+    evaluated. Variables with known `moments` are not accumulated, and accumulated moments that
+    `tails` calls infinite are NaN; see `ExactOutput`.
     """
     kept, streamed = run.kept(model), run.streamed(model)
     known = dict(moments or {})
@@ -43,7 +45,7 @@ def independent_draws(
         streamed = [name for name in streamed if name not in known]
     elif moments is not None:
         streamed = []
-    deterministics = {str(variable.name) for variable in model.deterministics}
+    deterministics = {str(variable.name) for variable in model.deterministics} - {*with_draws}
     derive = compile_deterministics(model, sorted(deterministics.intersection({*kept, *streamed})))
     densities = None if exact else compile_densities(model)
     running = {name: RunningMoments() for name in streamed}

@@ -16,7 +16,7 @@ from xarray import Dataset, DataTree
 from ...models.declaration import Declaration
 from ...user_warnings import numpy_warnings
 from ...validation import argument_error
-from .result import ExactOutput, PointOutput, VariationalOutput, returned_dataset
+from .result import ExactOutput, IntegratedOutput, PointOutput, VariationalOutput, returned_dataset
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,10 @@ class Paper:
     ----------
     model : type
         The model's class.
-    exact, gibbs, vb, em, map : Algorithm, optional
+    exact, gibbs, inla, vb, em, map : Algorithm, optional
         Functions (model, run, *, settings) for the engines. They return an `ExactOutput`, a list of
-        PyMC step methods, a `VariationalOutput`, and for EM and MAP a `PointOutput`.
+        PyMC step methods, an `IntegratedOutput`, a `VariationalOutput`, and for EM and MAP a
+        `PointOutput`.
     predict : callable, optional
         (model, result, kernels_new, *, keep_draws, ...) -> Dataset, for `predict`; further keyword
         arguments are options of `predict` on this model. With ``progressbar`` it shows its loop
@@ -84,6 +85,7 @@ class Paper:
     model: type[pm.Model]
     exact: Algorithm[ExactOutput] | None = None
     gibbs: Algorithm[Sequence[Any]] | None = None
+    inla: Algorithm[IntegratedOutput] | None = None
     vb: Algorithm[VariationalOutput] | None = None
     em: Algorithm[PointOutput] | None = None
     map: Algorithm[PointOutput] | None = None
@@ -97,7 +99,7 @@ class Paper:
     def __post_init__(self) -> None:
         if not (isinstance(self.model, type) and issubclass(self.model, pm.Model)):
             raise argument_error("model", "Paper", "a class of PyMC models", repr(self.model))
-        for name in ("exact", "gibbs", "vb", "em", "map"):
+        for name in ("exact", "gibbs", "inla", "vb", "em", "map"):
             algorithm = getattr(self, name)
             if not isinstance(algorithm, Algorithm | None):
                 raise argument_error(name, "Paper", "an Algorithm(function)", repr(algorithm))

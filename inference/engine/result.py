@@ -92,6 +92,38 @@ class ExactOutput:
 
 
 @dataclass(frozen=True)
+class IntegratedOutput:
+    """A mixture of conditional approximations over points of the hyperparameters.
+
+    Attributes
+    ----------
+    sample : callable (draws, rng) -> dict of array (draw, ...)
+        Independent draws of every free random variable, on its constrained space, and of the
+        deterministic variable f.
+    log_likelihood : callable (dict of array (draw, ...)) -> array (draw, ...)
+        Log likelihood of each observation, of draws of f and of the hyperparameters.
+    points : mapping of str to array (point, ...)
+        Hyperparameters at the points, on their constrained spaces.
+    weights : array (point,)
+        Weights of the points, which sum to 1.
+    k_hat : float
+        Pareto k-hat of these weights before smoothing; NaN of a single point.
+    log_evidence : float or None
+        Estimate of the log marginal likelihood.
+    converged : bool
+        Whether the mode was found.
+    """
+
+    sample: Callable[[int, np.random.Generator], Mapping[str, Array]]
+    log_likelihood: Callable[[Mapping[str, Array]], Array]
+    points: Mapping[str, Array]
+    weights: Array
+    k_hat: float
+    log_evidence: float | None
+    converged: bool
+
+
+@dataclass(frozen=True)
 class PointOutput:
     """A single point, such as a mode, and the history of the search.
 

@@ -14,14 +14,16 @@ from numpy.typing import NDArray
 from xarray import DataArray, Dataset, DataTree
 
 from ...models.combinations.sums import RULES, Combination
-from ...models.kernels.source import LearnedKernel, ParametricStack
-from ...models.kernels.stack import as_stack
+from ...models.kernels.source import ParametricStack
 from ...models.multinomial_probit import MultinomialProbit
 from ...numerics.probit import class_probabilities
-from ...validation import argument_error
-from ..engine.provenance import equal_but_for_rounding
 from ..engine.result import joined_draws
-from ..new_objects import check_draws, combined_functions, compared_rows, stack_of_new_objects
+from ..new_objects import (
+    check_draws,
+    combined_functions,
+    compared_rows,
+    kernels_of_new_objects,
+)
 
 
 def _functions_by_draw(
@@ -52,36 +54,6 @@ def _functions_by_draw(
     return functions
 
 
-def _kernels_of_new_objects(model: MultinomialProbit, kernels_new: Any) -> xr.DataArray:
-    """Validate kernels between new and training objects; parameters at their prior means."""
-    source, given = model.kernel_source, kernels_new
-    if isinstance(source, ParametricStack):
-        if getattr(given, "parameters", None) != source.parameters:
-            rule = f"kernels(X_new, X_train) with the model's parameters {source.parameters}"
-            raise argument_error("kernels_new", "predict", rule, type(given).__name__)
-        own, new = (each.start["kernel"].values.tolist() for each in (source, given))
-        if new != own:
-            rule = f"kernels(X_new, X_train) with the kernels {own}, in this order"
-            raise argument_error("kernels_new", "predict", rule, f"{new}")
-        pairs = zip(given.learned, source.learned, strict=True)
-        if other := [one.name for one, own in pairs if not _same_objects(one, own)]:
-            rule = "kernels(X_new, X_train) of the model's specification and training objects"
-            got = f"other training objects of {', '.join(other)}"
-            raise argument_error("kernels_new", "predict", rule, got)
-        given = as_stack(given.start, like=source.start, owner="predict", argument="kernels_new")
-    else:
-        given = stack_of_new_objects(model, given)
-    model.combination.check(given)
-    return given
-
-
-def _same_objects(new: LearnedKernel, own: LearnedKernel) -> bool:
-    """Whether two kernels have the same training objects, up to rounding."""
-    return new.columns.shape == own.columns.shape and equal_but_for_rounding(
-        own.columns, new.columns, axis=0
-    )
-
-
 def probabilities_of(
     model: MultinomialProbit, posterior: Dataset, kernels_new: Any
 ) -> tuple[Callable[[slice], NDArray], DataArray]:
@@ -91,7 +63,7 @@ def probabilities_of(
     """
     check_draws(model, posterior, "W", "beta", "theta")
     source = model.kernel_source
-    stack = _kernels_of_new_objects(model, kernels_new)
+    stack = kernels_of_new_objects(model, kernels_new)
     known = None if "beta" in posterior else model["beta"].get_value()
     kernels = kernels_new if source.parameters else stack.values
     functions = _functions_by_draw(model.combination, kernels, posterior, known)

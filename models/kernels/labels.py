@@ -317,3 +317,15 @@ def listed(labels: Iterable[Hashable]) -> str:
     each = list(labels)
     named = ", ".join(map(repr, each[:NAMED]))
     return named if len(each) <= NAMED else f"{named} and {len(each) - NAMED} more"
+
+
+def output_names(targets: Any, n_outputs: int, owner: str) -> Any:
+    """Names of the outputs: the columns of a DataFrame, or numbers."""
+    if not isinstance(targets, pd.DataFrame):
+        return range(n_outputs)
+    if targets.columns.nlevels > 1:
+        got = f"{targets.columns.nlevels} levels of columns"
+        raise argument_error("targets", owner, "a frame with one level of columns", got)
+    check_distinct(targets.columns, "targets", owner, "of outputs with distinct names")
+    check_storable(targets.columns, "targets", owner)
+    return list(targets.columns)

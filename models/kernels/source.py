@@ -22,6 +22,8 @@ from pytensor.tensor import TensorVariable
 from .base import Theta
 
 DIMS = ("kernel", "obs", "basis")
+#: Coordinate (kernel, obs) of kernels of new objects: the variance k(x, x) of each.
+VARIANCE = "variance"
 
 
 class KernelSource:

@@ -22,7 +22,7 @@ from . import base
 from .base import NORMALIZATIONS, BaseKernel, normalize, scale_to_trace
 from .features import Objects, feature_spaces, fingerprint, is_dask
 from .labels import NUMBERED, check_distinct
-from .source import DIMS, LearnedKernel, ParametricStack
+from .source import DIMS, VARIANCE, LearnedKernel, ParametricStack
 from .stack import ORIGIN, Origin
 from .warnings import warn_of_unequal_scales
 
@@ -324,14 +324,19 @@ class TrainedKernels:
         if not all(member.is_kernel for member in members):
             basis = np.array([f"phi{m}{self._code}" for m in range(values.shape[2])])
         descriptions = {member.name: member.describe(member.space) for member in members}
+        coords: dict[str, Any] = {
+            "kernel": ("kernel", list(descriptions), {ORIGIN: self.origins}),
+            "obs": ("obs", new.labels, NUMBERED if new.numbered else None),
+            "basis": basis,
+        }
+        if new is not train and not on_dask and all(member.is_kernel for member in members):
+            pairs = zip(members, self.functions, strict=True)
+            own = [function.variances(new.features[member.space]) for member, function in pairs]
+            coords[VARIANCE] = ("kernel", "obs"), np.stack(own)
         stack = xr.DataArray(
             values,
             dims=DIMS,
-            coords={
-                "kernel": ("kernel", list(descriptions), {ORIGIN: self.origins}),
-                "obs": ("obs", new.labels, NUMBERED if new.numbered else None),
-                "basis": basis,
-            },
+            coords=coords,
             name="kernels",
             attrs={name: text for name, text in descriptions.items() if name != text},
         )
@@ -440,6 +445,18 @@ class NormalizedKernel:
             own = None if isinstance(kernel, base.Precomputed) else kernel.diagonal(new)
             trained = kernel.diagonal(X)
         return normalize(values, own, trained, self.steps, self.name)
+
+    def variances(self, new: NDArray) -> NDArray:
+        """Normalised self-similarities (n,) of new objects; NaN where similarities are given."""
+        if isinstance(self.kernel, base.Precomputed):
+            return np.full(len(new), np.nan)
+        if "unit" in self.steps:
+            return np.ones(len(new))
+        scale = self.scale
+        if "trace" in self.steps:
+            trace = float(self.kernel.diagonal(self.X).sum())
+            scale = scale_to_trace(trace, len(self.X), self.name)
+        return scale * self.kernel.diagonal(new)
 
 
 def _function_of(member: Member, train: Objects) -> NormalizedKernel:

@@ -1,0 +1,344 @@
+"""Integrated nested Laplace approximation of Gaussian processes (Rue, Martino & Chopin 2009).
+
+Given the hyperparameters, the scores are normal: exactly for normal targets, by Laplace's method
+for classes. The posterior of the hyperparameters is evidence times prior. It is explored at points
+around its mode, drawn from a Student t distribution with the curvature at the mode and weighted by
+importance; where a tail of the weights is heavy, the distribution is fitted to the weighted points
+and drawn from again. The scores' posterior is the mixture of their conditionals over the points.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from arviz_stats.base import array_stats
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+from scipy.special import gammaincinv, logsumexp, ndtr
+from scipy.stats import multivariate_t, norm, qmc
+
+from ...models.gaussian_process import GaussianProcessRegression
+from ...numerics.gaussian_process import (
+    LaplaceFit,
+    Likelihood,
+    Logistic,
+    NormalRegression,
+    NotPositiveDefiniteError,
+    Softmax,
+    cholesky,
+    laplace,
+)
+from ...validation import Count
+from ..engine.convergence import k_hat_of_ratios
+from ..engine.engine import Run
+from ..engine.progress import ProgressBar
+from ..engine.result import IntegratedOutput
+from .hyperparameters import GaussianProcess, Hyperparameters
+
+type Array = NDArray[np.float64]
+
+#: Evaluations whose scores are kept as starts of others.
+MAX_STARTS = 100
+#: Degrees of freedom of the t distribution of the points, whose tails must be the heavier ones.
+T_DEGREES = 6.0
+#: Times that the distribution of the points is fitted to the weighted points.
+MAX_ROUNDS = 3
+#: Pareto k-hat of the weights that needs no further round.
+GOOD_K_HAT = 0.5
+#: Step of the central differences of the gradient, in a coordinate of unit order.
+CURVATURE_STEP = 1e-3
+#: Least curvature of the log posterior along any direction: the priors' is of this order.
+LEAST_CURVATURE = 0.02
+#: Value of the objective where a covariance has no Cholesky factor.
+IMPOSSIBLE = 1e10
+MODE_ITERATIONS = 500
+#: Norm of the gradient, per coordinate, at which the search for the mode ends.
+MODE_TOLERANCE = 1e-4
+
+
+@dataclass
+class Posterior:
+    """Evidence times prior of the coordinates of the hyperparameters, and the scores at each.
+
+    `found` are the coordinates of former evaluations and the weights of the scores there: Newton's
+    method begins with the nearest ones.
+    """
+
+    hyperparameters: Hyperparameters
+    targets: Array | None
+    likelihood: Likelihood | None
+    found: list[tuple[Array, Array]] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, model: GaussianProcess) -> "Posterior":
+        """Read the current data of a model."""
+        hyperparameters = Hyperparameters(model)
+        if isinstance(model, GaussianProcessRegression):
+            targets = model.target_values
+            return cls(hyperparameters, targets.reshape(len(targets), -1), None)
+        codes = model.label_codes
+        two = model.n_classes == 2
+        likelihood = Logistic(codes) if two else Softmax(codes, model.n_classes)
+        return cls(hyperparameters, None, likelihood)
+
+    def scores(self, z: Array) -> NormalRegression | LaplaceFit:
+        """Posterior of the scores given hyperparameters. O(C N^3)."""
+        values = self.hyperparameters.values(z)
+        K = self.hyperparameters.covariance(values)
+        if self.targets is not None:
+            noise = np.broadcast_to(1.0 / values["gamma"], self.targets.shape[1])
+            return NormalRegression(K, self.targets, noise)
+        assert self.likelihood is not None
+        fit = laplace(K, self.likelihood, self._nearest(z))
+        self.found.append((z.copy(), fit.a))
+        del self.found[:-MAX_STARTS]
+        return fit
+
+    def _nearest(self, z: Array) -> Array | None:
+        if not self.found:
+            return None
+        distances = [float(np.square(z - other).sum()) for other, _ in self.found]
+        return self.found[int(np.argmin(distances))][1]
+
+    def log_density(self, z: Array) -> float:
+        """Log evidence plus log prior; -inf where the covariance has no Cholesky factor."""
+        try:
+            fit = self.scores(z)
+            return fit.log_evidence + self.hyperparameters.log_prior(z)[0]
+        except NotPositiveDefiniteError:
+            return -np.inf
+
+    def with_gradient(self, z: Array) -> tuple[float, Array]:
+        """Log evidence plus log prior, and its gradient. O(C N^3 + K N^2)."""
+        fit = self.scores(z)
+        values = self.hyperparameters.values(z)
+        prior, gradient = self.hyperparameters.log_prior(z)
+        of_noise: Array | None = None
+        if isinstance(fit, NormalRegression):
+            of_covariance, of_noise = fit.gradient()
+        else:
+            of_covariance = fit.gradient()
+        gradient += self.hyperparameters.chain(z, values, of_covariance, of_noise)
+        return fit.log_evidence + prior, gradient
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """Multivariate t distribution of the points: location, and L with scale matrix LL'."""
+
+    location: Array
+    root: Array
+
+    @classmethod
+    def at_mode(cls, location: Array, curvature: Array) -> "Proposal":
+        """Scale by the inverse of the curvature (D, D), bounded away from zero."""
+        values, vectors = np.linalg.eigh(curvature)
+        variances = 1.0 / np.maximum(values, LEAST_CURVATURE)
+        return cls(location, np.linalg.cholesky(vectors * variances @ vectors.T))
+
+    @classmethod
+    def of_points(cls, points: Array, weights: Array) -> "Proposal | None":
+        """Location and scale of weighted points; None if these lie in a subspace."""
+        location = weights @ points
+        deviations = points - location
+        try:
+            root = np.linalg.cholesky(deviations.T @ (weights[:, None] * deviations))
+        except np.linalg.LinAlgError:
+            return None
+        return cls(location, root)
+
+    def draw(self, number: int, rng: np.random.Generator) -> Array:
+        """Scrambled Sobol' points of the distribution (number, D)."""
+        size = len(self.location)
+        powers = int(np.ceil(np.log2(number)))
+        uniform = qmc.Sobol(size + 1, rng=rng).random_base2(powers)[:number]
+        # An end of the interval would be infinite.
+        normal = norm.ppf(np.clip(uniform, 1e-12, 1 - 1e-12))
+        squares = _chi_square(normal[:, -1])
+        scaled = normal[:, :-1] * np.sqrt(T_DEGREES / squares)[:, None]
+        return self.location + scaled @ self.root.T
+
+    def log_density(self, points: Array) -> Array:
+        """Log density (point,)."""
+        shape = self.root @ self.root.T
+        values = multivariate_t.logpdf(points, self.location, shape, df=T_DEGREES)
+        return np.atleast_1d(values)
+
+
+def _chi_square(normal: Array) -> Array:
+    """Quantiles of chi-square, at the levels of normal quantiles."""
+    return 2.0 * gammaincinv(T_DEGREES / 2, ndtr(normal))
+
+
+def find_mode(posterior: Posterior, bar: ProgressBar) -> tuple[Array, bool]:
+    """Coordinates of the highest evidence times prior by L-BFGS, and whether it converged."""
+    if posterior.hyperparameters.size == 0:
+        return np.empty(0), True
+
+    def negative(z: Array) -> tuple[float, Array]:
+        try:
+            value, gradient = posterior.with_gradient(z)
+        except NotPositiveDefiniteError:
+            return IMPOSSIBLE, np.zeros_like(z)
+        bar.advance(log_density=value)
+        return -value, -gradient
+
+    search = minimize(
+        negative,
+        posterior.hyperparameters.start,
+        jac=True,
+        method="L-BFGS-B",
+        options={"maxiter": MODE_ITERATIONS, "gtol": MODE_TOLERANCE, "ftol": 1e-12},
+    )
+    return search.x, bool(search.success or np.abs(search.jac).max() < 100 * MODE_TOLERANCE)
+
+
+def curvature_at(posterior: Posterior, mode: Array, bar: ProgressBar) -> Array:
+    """Negative Hessian (D, D) at the mode, by central differences: 2 D gradients."""
+    size = len(mode)
+    slopes = np.empty((size, size))
+    for d in range(size):
+        step = np.zeros(size)
+        step[d] = CURVATURE_STEP
+        above = posterior.with_gradient(mode + step)[1]
+        below = posterior.with_gradient(mode - step)[1]
+        slopes[d] = (below - above) / (2 * CURVATURE_STEP)
+        bar.advance(2)
+    return (slopes + slopes.T) / 2
+
+
+@dataclass(frozen=True)
+class Points:
+    """Points of the hyperparameters' coordinates with their importance weights."""
+
+    z: Array
+    log_ratios: Array
+    k_hat: float
+
+    @property
+    def weights(self) -> Array:
+        """Smoothed weights, which sum to 1."""
+        if not np.isfinite(self.k_hat):
+            return np.exp(self.log_ratios - logsumexp(self.log_ratios))
+        log_weights, _ = array_stats.psislw(-self.log_ratios)
+        return np.exp(log_weights - logsumexp(log_weights))
+
+    @property
+    def log_evidence(self) -> float:
+        """Log of the integral of evidence times prior."""
+        return float(logsumexp(self.log_ratios) - np.log(len(self.log_ratios)))
+
+
+def explore(
+    posterior: Posterior,
+    proposal: Proposal,
+    number: int,
+    rng: np.random.Generator,
+    bar: ProgressBar,
+) -> Points:
+    """Points around the mode; the best of up to `MAX_ROUNDS` rounds of fitting the proposal."""
+    best: Points | None = None
+    for _ in range(MAX_ROUNDS):
+        z = proposal.draw(number, rng)
+        heights = np.full(number, -np.inf)
+        done = 0
+        try:
+            for done, point in enumerate(z, 1):
+                heights[done - 1] = posterior.log_density(point)
+                bar.advance(points=done)
+        except KeyboardInterrupt:
+            if best is not None:
+                return best
+            if not np.isfinite(heights).any():
+                raise
+            z, heights = z[:done], heights[:done]
+        log_ratios = heights - proposal.log_density(z)
+        possible = np.isfinite(log_ratios)
+        found = Points(z[possible], log_ratios[possible], k_hat_of_ratios(log_ratios[possible]))
+        if best is None or found.k_hat < best.k_hat:
+            best = found
+        if done < number or not found.k_hat > GOOD_K_HAT:
+            break
+        fitted = Proposal.of_points(found.z, found.weights)
+        if fitted is None:
+            break
+        proposal = fitted
+    assert best is not None
+    return best
+
+
+def integrate_gaussian_process(
+    model: GaussianProcess, run: Run, *, max_points: Count = 256, integrate: bool = True
+) -> IntegratedOutput:
+    """Mode of the hyperparameters, points around it, and draws of all variables; see `INLA`."""
+    posterior = Posterior.of(model)
+    hyperparameters = posterior.hyperparameters
+    with run.track(None, "INLA", usual=max_points) as bar:
+        mode, converged = find_mode(posterior, bar)
+        if integrate and hyperparameters.size:
+            proposal = Proposal.at_mode(mode, curvature_at(posterior, mode, bar))
+            points = explore(posterior, proposal, max_points, run.rng(), bar)
+        else:
+            points = Points(mode[None], np.array([posterior.log_density(mode)]), -np.inf)
+
+    def sample(number: int, rng: np.random.Generator) -> dict[str, Array]:
+        return draws_of(model, posterior, points, number, rng)
+
+    def log_likelihood(drawn: Mapping[str, Array]) -> Array:
+        if isinstance(model, GaussianProcessRegression):
+            gamma = np.asarray(drawn.get("gamma", hyperparameters.known.get("gamma")))
+            by_draw = gamma.reshape(-1, 1, *gamma.shape[1:]) if "gamma" in drawn else gamma
+            return norm.logpdf(model.target_values, drawn["f"], by_draw**-0.5)
+        f = drawn["f"].reshape(len(drawn["f"]), *posterior.likelihood.shape)
+        return np.stack([posterior.likelihood.log_density(each) for each in f])
+
+    values = [hyperparameters.values(z) for z in points.z]
+    learned = hyperparameters.blocks
+    return IntegratedOutput(
+        sample=sample,
+        log_likelihood=log_likelihood,
+        points=hyperparameters.as_declared(
+            {name: np.array([each[name] for each in values]) for name in learned}
+        ),
+        weights=points.weights,
+        k_hat=points.k_hat,
+        log_evidence=points.log_evidence if integrate else None,
+        converged=converged,
+    )
+
+
+def draws_of(
+    model: GaussianProcess,
+    posterior: Posterior,
+    points: Points,
+    number: int,
+    rng: np.random.Generator,
+) -> dict[str, Array]:
+    """Draws (draw, ...) of all free variables, from the mixture over the points.
+
+    Points are drawn systematically: a point of weight w has number * w draws, rounded up or down.
+    """
+    hyperparameters = posterior.hyperparameters
+    levels = (rng.random() + np.arange(number)) / number
+    cumulative = points.weights.cumsum()
+    chosen = np.searchsorted(cumulative / cumulative[-1], levels)
+    dims = model.named_vars_to_dims["v"]
+    shape = tuple(len(model.coords[dim]) for dim in dims)
+    v = np.empty((number, *shape))
+    f = np.empty_like(v)
+    learned: dict[str, list[Any]] = {name: [] for name in hyperparameters.blocks}
+    for point in np.unique(chosen):
+        values = hyperparameters.values(points.z[point])
+        fit = posterior.scores(points.z[point])
+        root = cholesky(fit.K)
+        rows = np.flatnonzero(chosen == point)
+        for row in rows:
+            white = fit.draw(root, rng)
+            v[row] = white.reshape(shape)
+            f[row] = (root @ white).reshape(shape)
+        for name in learned:
+            learned[name] += [values[name]] * len(rows)
+    order = rng.permutation(number)
+    drawn = {name: np.array(each)[order] for name, each in learned.items()}
+    return hyperparameters.as_declared(drawn) | {"v": v[order], "f": f[order]}

@@ -1,0 +1,278 @@
+"""Gaussian-process regression and classification on a weighted sum of kernels."""
+
+from collections.abc import Hashable, Sequence
+from typing import Any, Self, override
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import xarray as xr
+from pytensor.tensor import TensorVariable
+
+from ..validation import Seed, argument_error, check_targets, integer_seed
+from .combinations.sums import Combination, DirichletWeights, FixedWeights
+from .declaration import CompositeDeclaration, LabelledDeclaration
+from .kernels.labels import aligned, as_frame, ids_along, output_names
+from .kernels.stack import check_gram
+from .learned_scale import LEARNED, LearnedScale, check_rate, declared_rate
+from .operations.arrays import cholesky_or_nan, matrix_product
+
+#: Rules of combination by name.
+COMBINATIONS: dict[str, type[Combination]] = {"mean": DirichletWeights, "fixed": FixedWeights}
+#: Variance added to that of every score, relative to the mean variance of the scores. Gram matrices
+#: of few features, or of copies of objects, have no Cholesky factor without it.
+JITTER = 1e-6
+
+
+class _GaussianProcess(CompositeDeclaration):
+    """Common part of regression and classification: all except the likelihood."""
+
+    rules = COMBINATIONS
+    takes = "'mean', 'fixed', DirichletWeights or FixedWeights (a sum of covariances is one)"
+
+    scale: float | LearnedScale
+
+    def _open(
+        self, kernels: Any, combination: str | Combination, scale: float | LearnedScale
+    ) -> xr.DataArray:
+        """Check the common arguments, add the coords and return the stack of kernels."""
+        owner = type(self).__name__
+        self.scale = check_rate(scale, "scale", owner)
+        if isinstance(combination, str) and combination == "mean":
+            combination = DirichletWeights(varphi=1.0)
+        stack = self.read_kernels(kernels, combination, 1.0, self.scale)
+        if not self.kernel_source.in_memory:
+            got = "a Dask array"
+            raise argument_error("kernels", owner, "in memory: compute() of the DataArray", got)
+        check_gram(stack, owner, "kernels")
+        return stack
+
+    def _declare_scores(self, stack: xr.DataArray, *functions: str) -> TensorVariable:
+        """Declare the scores f (obs, *functions) of independent functions."""
+        dims = ("obs", *functions)
+        K: Any = self.kernel_source.declare(stack)
+        composite = self.combination.combine(K, self.combination.declare())
+        jitter = JITTER * pt.diagonal(composite).mean()
+        root = cholesky_or_nan(composite + jitter * pt.eye(composite.shape[0]))
+        scale = declared_rate(self.scale, "scale")
+        v = pm.Normal("v", 0.0, 1.0, dims=dims)
+        return pm.Deterministic("f", pt.sqrt(scale) * matrix_product(root, v), dims=dims)
+
+
+class GaussianProcessRegression(_GaussianProcess):
+    r"""Regression by Gaussian processes whose covariance is a weighted sum of kernels.
+
+    .. math::
+
+        s &\sim \mathrm{LogNormal}, \qquad \gamma_o \sim \mathrm{LogNormal}, \qquad
+            \beta \sim \mathrm{Dirichlet}(1) \\
+        f_o &\sim \mathcal N\bigl(0, s \textstyle\sum_k \beta_k K_k\bigr), \qquad
+            t_{no} \mid f \sim \mathcal N(f_{no}, 1/\gamma_o)
+
+    Parameters
+    ----------
+    kernels : DataArray, dict of 2-D arrays, 2-D or 3-D array, or ParametricStack
+        Gram matrices of the training objects, positive semidefinite (`nearest_psd` makes them so);
+        also kernels with parameters, theta ~ Gamma(omega, phi), see `Theta`. The weights are
+        comparable only if the kernels have one scale: ``kernels.normalize("trace")``.
+    targets : array_like, Series or DataArray (obs,), or a table (obs, output) of several outputs
+        Response. Standardise it: the mean of the process is zero, and the priors assume about unit
+        scale. It is aligned by object ids if it and the kernels have ids, otherwise by position.
+        Names of columns are the coordinate "output".
+    combination : {"mean", "fixed"}, DirichletWeights or FixedWeights, default="mean"
+        "mean": learned weights with a uniform prior on the simplex, ``DirichletWeights(varphi=1)``;
+        the weight of a single kernel is 1. "fixed": 1/K each, or those of ``FixedWeights``.
+    scale : float or LearnedScale, default=LearnedScale()
+        Variance s of the functions, relative to the kernels' diagonal.
+    gamma : float or LearnedScale, default=LearnedScale()
+        Precision of the noise, one per output.
+
+    Attributes
+    ----------
+    combination : Combination
+        Rule in use.
+
+    Raises
+    ------
+    ValueError
+        For kernels that are no Gram matrices or not positive semidefinite, kernels in a Dask array,
+        products and selections of kernels, targets that are not finite or not one per row of the
+        kernels, repeated names of outputs, and hyperparameters that are not positive.
+
+    Warns
+    -----
+    KernelWarning
+        For Gram matrices that are nearly the identity, and kernels that are so small that they
+        hardly matter.
+    UserWarning
+        For targets with a standard deviation below 0.1 or above 10.
+
+    Notes
+    -----
+    ============= ==================================== ===========================
+    book          meaning                              code
+    ============= ==================================== ===========================
+    n             objects                              dim obs
+    K             covariance of the scores             ``K`` (kernel, obs, basis) with ``beta``
+    f             scores                               ``f`` (obs, output)
+    L^-1 f        whitened scores, LL' = s K           ``v`` (obs, output)
+    sigma_f^2     variance of the scores               ``scale``
+    1/sigma_n^2   precision of the noise               ``gamma``
+    theta         parameters of the kernels            ``theta`` (parameter)
+    y             target                               ``t`` (obs, output)
+    ============= ==================================== ===========================
+
+    A millionth of the mean variance is added to that of every score, so that the covariance has a
+    Cholesky factor. A density evaluation costs O(K N^2 + N^3 + N^2 P) for P outputs.
+
+    References
+    ----------
+    C. E. Rasmussen and C. K. I. Williams (2006), Gaussian processes for machine learning, MIT
+    Press: chapters 2 and 5.
+
+    Examples
+    --------
+    >>> kernels = (kz.gaussian("median") | kz.linear()).normalize("trace")
+    >>> model = kz.GaussianProcessRegression(kernels(X_train), response)  # standardised
+    >>> result = kz.fit(model, "inla", random_seed=1)
+    >>> kz.predict(model, result, kernels(X_test, X_train))["mean"]
+    """
+
+    gamma: float | LearnedScale
+
+    def __init__(
+        self,
+        kernels: Any,
+        targets: Any,
+        *,
+        combination: str | Combination = "mean",
+        scale: float | LearnedScale = LEARNED,
+        gamma: float | LearnedScale = LEARNED,
+    ):
+        super().__init__()
+        owner = type(self).__name__
+        self.gamma = check_rate(gamma, "gamma", owner)
+        stack = self._open(kernels, combination, scale)
+        targets = aligned(as_frame(targets), ids_along(stack, "obs"), "targets", owner)
+        values = check_targets(targets, stack.shape[1], owner)
+        outputs: tuple[str, ...] = ()
+        if values.ndim == 2:
+            outputs = ("output",)
+            self.add_coord("output", output_names(targets, values.shape[1], owner))
+        with self:
+            observed = pm.Data("targets", values, dims=("obs", *outputs))
+            f = self._declare_scores(stack, *outputs)
+            precision = declared_rate(self.gamma, "gamma", outputs)
+            pm.Normal("t", f, 1 / pt.sqrt(precision), observed=observed, dims=("obs", *outputs))
+        self.seal()
+
+    @classmethod
+    @override
+    def example(cls, random_seed: Seed = 0, **options: Any) -> Self:
+        """Smallest instance that every engine can fit, with options of the constructor."""
+        rng = np.random.default_rng(integer_seed(random_seed, "random_seed", "example"))
+        x = rng.normal(size=(8, 2))
+        response = np.sin(2 * x[:, 0]) + 0.3 * rng.normal(size=len(x))
+        return cls(_example_kernels(x), response, **options)
+
+    @property
+    def several(self) -> bool:
+        """Whether the response has the dim "output"."""
+        return "output" in self.coords
+
+    @property
+    def target_values(self) -> np.ndarray:
+        """Current targets, array (obs,) or (obs, output)."""
+        return self["targets"].get_value()
+
+
+class GaussianProcessClassification(_GaussianProcess, LabelledDeclaration):
+    r"""Classification by Gaussian processes whose covariance is a weighted sum of kernels.
+
+    .. math::
+
+        s &\sim \mathrm{LogNormal}, \qquad \beta \sim \mathrm{Dirichlet}(1) \\
+        f_c &\sim \mathcal N\bigl(0, s \textstyle\sum_k \beta_k K_k\bigr), \qquad
+            t_n \mid f \sim \mathrm{Categorical}(\mathrm{softmax}(f_n))
+
+    With two classes there is one function, and t_n ~ Bernoulli(1 / (1 + exp(-f_n))).
+
+    Parameters
+    ----------
+    kernels, combination, scale
+        As in `GaussianProcessRegression`, and its warnings of kernels.
+    labels : array_like, Series or DataArray (obs,)
+        Class of each training object; any sortable values, aligned as targets are.
+    classes : sequence, optional
+        Classes in the order of the coordinate "class"; of two, f is the log odds of the second.
+        Default: the sorted distinct labels.
+
+    Attributes
+    ----------
+    combination : Combination
+        Rule in use.
+
+    Raises
+    ------
+    ValueError
+        As for regression, and for labels of one class.
+
+    Notes
+    -----
+    Notation as in `GaussianProcessRegression`, with classes in place of outputs. The data inform
+    only differences of f between classes: compare engines on these and on class probabilities. If
+    the classes can be separated, the likelihood has no maximum in s, and the posterior of s has the
+    tail of its prior. A density evaluation costs O(K N^2 + N^3 + N^2 C).
+
+    References
+    ----------
+    C. E. Rasmussen and C. K. I. Williams (2006), Gaussian processes for machine learning, MIT
+    Press: chapters 3 and 5. M. Girolami and S. Rogers (2006), Variational Bayesian multinomial
+    probit regression with Gaussian process priors, Neural Computation 18, for several classes.
+
+    Examples
+    --------
+    >>> data = kz.datasets.load("wine").split(seed=1)
+    >>> kernels = (kz.gaussian("median") | kz.linear()).normalize("trace")
+    >>> model = kz.GaussianProcessClassification(kernels(data.X_train), data.y_train)
+    >>> result = kz.fit(model, "inla", random_seed=1)
+    >>> kz.predict(model, result, kernels(data.X_test, data.X_train))["probability"]
+    """
+
+    def __init__(
+        self,
+        kernels: Any,
+        labels: Any,
+        *,
+        combination: str | Combination = "mean",
+        scale: float | LearnedScale = LEARNED,
+        classes: Sequence[Hashable] | None = None,
+    ):
+        super().__init__()
+        stack = self._open(kernels, combination, scale)
+        codes = self.read_labels(labels, classes, stack)
+        with self:
+            observed = pm.Data("labels", codes, dims="obs")
+            if self.n_classes == 2:
+                f = self._declare_scores(stack)
+                pm.Bernoulli("t", logit_p=f, observed=observed, dims="obs")
+            else:
+                f = self._declare_scores(stack, "class")
+                pm.Categorical("t", logit_p=f, observed=observed, dims="obs")
+        self.seal()
+
+    @classmethod
+    @override
+    def example(cls, random_seed: Seed = 0, **options: Any) -> Self:
+        """Smallest instance that every engine can fit: 12 objects, 3 classes, 2 kernels."""
+        rng = np.random.default_rng(integer_seed(random_seed, "random_seed", "example"))
+        labels = np.arange(12) % 3
+        x = rng.normal(size=(12, 2)) + np.eye(3)[labels, :2]
+        return cls(_example_kernels(x), labels, **options)
+
+
+def _example_kernels(x: np.ndarray) -> dict[str, np.ndarray]:
+    """Two kernels of trace N of made-up objects."""
+    distances = ((x[:, None] - x[None]) ** 2).sum(-1)
+    linear = x @ x.T
+    return {"gaussian": np.exp(-distances), "linear": linear * len(x) / np.trace(linear)}
