@@ -1,15 +1,18 @@
 """Integrated nested Laplace approximation of Gaussian processes (Rue, Martino & Chopin 2009).
 
-Given the hyperparameters, the scores are normal: exactly for normal targets, by Laplace's method
-for classes. The posterior of the hyperparameters is evidence times prior. It is explored at points
-around its mode, drawn from a Student t distribution with the curvature at the mode and weighted by
-importance; where a tail of the weights is heavy, the distribution is fitted to the weighted points
-and drawn from again. The scores' posterior is the mixture of their conditionals over the points.
+Given the hyperparameters, the scores are normal for normal targets. For classes they are nearly so:
+Laplace's method finds the mode of evidence times prior, with gradients. The posterior of the
+hyperparameters is explored at points around this mode, drawn from a Student t distribution. At each
+point the scores are drawn from their best normal approximation, and weighted by importance together
+with the point: the weights correct both approximations, and their Pareto k-hat says how well. Where
+a tail of the weights is heavy, the distribution of the points is fitted to the weighted points, and
+drawn from again.
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
 
 import numpy as np
 from arviz_stats.base import array_stats
@@ -20,13 +23,17 @@ from scipy.stats import multivariate_t, norm, qmc
 
 from ...models.gaussian_process import GaussianProcessRegression
 from ...numerics.gaussian_process import (
-    LaplaceFit,
-    Likelihood,
-    Logistic,
     NormalRegression,
     NotPositiveDefiniteError,
-    Softmax,
     cholesky,
+    product,
+)
+from ...numerics.gaussian_scores import (
+    GaussianScores,
+    Likelihood,
+    Logistic,
+    Softmax,
+    best_gaussian,
     laplace,
 )
 from ...validation import Count
@@ -37,6 +44,8 @@ from ..engine.result import IntegratedOutput
 from .hyperparameters import GaussianProcess, Hyperparameters
 
 type Array = NDArray[np.float64]
+# Of classes, what makes the best normal approximation again; of normal targets nothing.
+type Sites = tuple[Array, ...]
 
 #: Evaluations whose scores are kept as starts of others.
 MAX_STARTS = 100
@@ -55,35 +64,43 @@ IMPOSSIBLE = 1e10
 MODE_ITERATIONS = 500
 #: Norm of the gradient, per coordinate, at which the search for the mode ends.
 MODE_TOLERANCE = 1e-4
+#: Draws of the scores at each point, of which a mean is the point's evidence.
+SCORES_DRAWN = 64
 
 
 @dataclass
 class Posterior:
     """Evidence times prior of the coordinates of the hyperparameters, and the scores at each.
 
-    `found` are the coordinates of former evaluations and the weights of the scores there: Newton's
-    method begins with the nearest ones.
+    `normal` and `noise` are standard normal numbers (obs, function, draw) of which the scores'
+    draws are made at every point: with the same ones, points are compared with less noise. `found`
+    are the coordinates of former evaluations and the weights of the scores there: Newton's method
+    begins with the nearest ones.
     """
 
     hyperparameters: Hyperparameters
     targets: Array | None
     likelihood: Likelihood | None
+    normal: Array
+    noise: Array
     found: list[tuple[Array, Array]] = field(default_factory=list)
 
     @classmethod
-    def of(cls, model: GaussianProcess) -> "Posterior":
+    def of(cls, model: GaussianProcess, rng: np.random.Generator) -> "Posterior":
         """Read the current data of a model."""
         hyperparameters = Hyperparameters(model)
         if isinstance(model, GaussianProcessRegression):
             targets = model.target_values
-            return cls(hyperparameters, targets.reshape(len(targets), -1), None)
+            none = np.empty(0)
+            return cls(hyperparameters, targets.reshape(len(targets), -1), None, none, none)
         codes = model.label_codes
         two = model.n_classes == 2
-        likelihood = Logistic(codes) if two else Softmax(codes, model.n_classes)
-        return cls(hyperparameters, None, likelihood)
+        likelihood: Likelihood = Logistic(codes) if two else Softmax(codes, model.n_classes)
+        normal, noise = rng.standard_normal((2, *likelihood.shape, SCORES_DRAWN))
+        return cls(hyperparameters, None, likelihood, normal, noise)
 
-    def scores(self, z: Array) -> NormalRegression | LaplaceFit:
-        """Posterior of the scores given hyperparameters. O(C N^3)."""
+    def scores(self, z: Array) -> NormalRegression | GaussianScores:
+        """Posterior of the scores given hyperparameters; of classes, Laplace's. O(C N^3)."""
         values = self.hyperparameters.values(z)
         K = self.hyperparameters.covariance(values)
         if self.targets is not None:
@@ -101,16 +118,29 @@ class Posterior:
         distances = [float(np.square(z - other).sum()) for other, _ in self.found]
         return self.found[int(np.argmin(distances))][1]
 
-    def log_density(self, z: Array) -> float:
-        """Log evidence plus log prior; -inf where the covariance has no Cholesky factor."""
-        try:
-            fit = self.scores(z)
-            return fit.log_evidence + self.hyperparameters.log_prior(z)[0]
-        except NotPositiveDefiniteError:
-            return -np.inf
+    def log_ratios(self, z: Array) -> tuple[Array, Sites]:
+        """Log ratios (S,) whose mean is evidence times prior, and what `scores_at` needs again.
+
+        Raises NotPositiveDefiniteError.
+        """
+        fit = self.scores(z)
+        prior = self.hyperparameters.log_prior(z)[0]
+        if isinstance(fit, NormalRegression):
+            return np.array([fit.log_evidence + prior]), ()
+        best = best_gaussian(fit)
+        root = cholesky(best.K)
+        log_ratios = best.log_ratios(root, best.draw(root, self.normal, self.noise))
+        return log_ratios + prior, best.without_matrices()
+
+    def scores_at(self, z: Array, sites: Sites) -> NormalRegression | GaussianScores:
+        """Posterior of the scores as `log_ratios` found it. O(C N^3)."""
+        if self.likelihood is None:
+            return self.scores(z)
+        K = self.hyperparameters.covariance(self.hyperparameters.values(z))
+        return GaussianScores.with_matrices(K, self.likelihood, *sites)
 
     def with_gradient(self, z: Array) -> tuple[float, Array]:
-        """Log evidence plus log prior, and its gradient. O(C N^3 + K N^2)."""
+        """Laplace's log evidence plus log prior, and its gradient. O(C N^3 + K N^2)."""
         fit = self.scores(z)
         values = self.hyperparameters.values(z)
         prior, gradient = self.hyperparameters.log_prior(z)
@@ -210,24 +240,30 @@ def curvature_at(posterior: Posterior, mode: Array, bar: ProgressBar) -> Array:
 
 @dataclass(frozen=True)
 class Points:
-    """Points of the hyperparameters' coordinates with their importance weights."""
+    """Points of the hyperparameters' coordinates (point, D) and log ratios (point, S) of draws."""
 
     z: Array
     log_ratios: Array
-    k_hat: float
+    sites: list[Sites]
 
-    @property
+    @cached_property
+    def k_hat(self) -> float:
+        """Pareto k-hat of all ratios."""
+        return k_hat_of_ratios(self.log_ratios.ravel())
+
+    @cached_property
     def weights(self) -> Array:
-        """Smoothed weights, which sum to 1."""
-        if not np.isfinite(self.k_hat):
-            return np.exp(self.log_ratios - logsumexp(self.log_ratios))
-        log_weights, _ = array_stats.psislw(-self.log_ratios)
-        return np.exp(log_weights - logsumexp(log_weights))
+        """Weights (point,), from smoothed ratios; they sum to 1."""
+        logs = self.log_ratios.ravel()
+        if np.isfinite(self.k_hat):
+            logs, _ = array_stats.psislw(-logs)
+        by_point = logsumexp(logs.reshape(self.log_ratios.shape), axis=1)
+        return np.exp(by_point - logsumexp(by_point))
 
     @property
     def log_evidence(self) -> float:
         """Log of the integral of evidence times prior."""
-        return float(logsumexp(self.log_ratios) - np.log(len(self.log_ratios)))
+        return float(logsumexp(self.log_ratios) - np.log(self.log_ratios.size))
 
 
 def explore(
@@ -240,28 +276,29 @@ def explore(
     """Points around the mode; the best of up to `MAX_ROUNDS` rounds of fitting the proposal."""
     best: Points | None = None
     for _ in range(MAX_ROUNDS):
-        z = proposal.draw(number, rng)
-        heights = np.full(number, -np.inf)
-        done = 0
+        z: list[Array] = []
+        log_ratios: list[Array] = []
+        sites: list[Sites] = []
+        interrupted = False
         try:
-            for done, point in enumerate(z, 1):
-                heights[done - 1] = posterior.log_density(point)
-                bar.advance(points=done)
+            for point in proposal.draw(number, rng):
+                with suppress(NotPositiveDefiniteError):
+                    ratios, found = posterior.log_ratios(point)
+                    log_ratios.append(ratios - proposal.log_density(point))
+                    sites.append(found)
+                    z.append(point)
+                bar.advance()
         except KeyboardInterrupt:
             if best is not None:
                 return best
-            if not np.isfinite(heights).any():
+            if not z:
                 raise
-            z, heights = z[:done], heights[:done]
-        log_ratios = heights - proposal.log_density(z)
-        possible = np.isfinite(log_ratios)
-        found = Points(z[possible], log_ratios[possible], k_hat_of_ratios(log_ratios[possible]))
-        if best is None or found.k_hat < best.k_hat:
-            best = found
-        if done < number or not found.k_hat > GOOD_K_HAT:
-            break
-        fitted = Proposal.of_points(found.z, found.weights)
-        if fitted is None:
+            interrupted = True
+        points = Points(np.array(z), np.array(log_ratios[: len(z)]), sites)
+        if best is None or points.k_hat < best.k_hat:
+            best = points
+        fitted = Proposal.of_points(points.z, points.weights)
+        if interrupted or not points.k_hat > GOOD_K_HAT or fitted is None:
             break
         proposal = fitted
     assert best is not None
@@ -272,7 +309,7 @@ def integrate_gaussian_process(
     model: GaussianProcess, run: Run, *, max_points: Count = 256, integrate: bool = True
 ) -> IntegratedOutput:
     """Mode of the hyperparameters, points around it, and draws of all variables; see `INLA`."""
-    posterior = Posterior.of(model)
+    posterior = Posterior.of(model, run.rng(2))
     hyperparameters = posterior.hyperparameters
     with run.track(None, "INLA", usual=max_points) as bar:
         mode, converged = find_mode(posterior, bar)
@@ -280,7 +317,8 @@ def integrate_gaussian_process(
             proposal = Proposal.at_mode(mode, curvature_at(posterior, mode, bar))
             points = explore(posterior, proposal, max_points, run.rng(), bar)
         else:
-            points = Points(mode[None], np.array([posterior.log_density(mode)]), -np.inf)
+            log_ratios, sites = posterior.log_ratios(mode)
+            points = Points(mode[None], log_ratios[None], [sites])
 
     def sample(number: int, rng: np.random.Generator) -> dict[str, Array]:
         return draws_of(model, posterior, points, number, rng)
@@ -315,30 +353,45 @@ def draws_of(
     number: int,
     rng: np.random.Generator,
 ) -> dict[str, Array]:
-    """Draws (draw, ...) of all free variables, from the mixture over the points.
-
-    Points are drawn systematically: a point of weight w has number * w draws, rounded up or down.
-    """
+    """Draws (draw, ...) of all free variables and of f, from the mixture over the points."""
     hyperparameters = posterior.hyperparameters
-    levels = (rng.random() + np.arange(number)) / number
-    cumulative = points.weights.cumsum()
-    chosen = np.searchsorted(cumulative / cumulative[-1], levels)
-    dims = model.named_vars_to_dims["v"]
-    shape = tuple(len(model.coords[dim]) for dim in dims)
+    chosen = systematic(points.weights, number, rng)
+    shape = tuple(len(model.coords[dim]) for dim in model.named_vars_to_dims["v"])
     v = np.empty((number, *shape))
     f = np.empty_like(v)
-    learned: dict[str, list[Any]] = {name: [] for name in hyperparameters.blocks}
+    learned: dict[str, list[Array]] = {name: [] for name in hyperparameters.blocks}
     for point in np.unique(chosen):
-        values = hyperparameters.values(points.z[point])
-        fit = posterior.scores(points.z[point])
+        z = points.z[point]
+        values = hyperparameters.values(z)
+        fit = posterior.scores_at(z, points.sites[point])
         root = cholesky(fit.K)
         rows = np.flatnonzero(chosen == point)
-        for row in rows:
-            white = fit.draw(root, rng)
-            v[row] = white.reshape(shape)
-            f[row] = (root @ white).reshape(shape)
-        for name in learned:
-            learned[name] += [values[name]] * len(rows)
+        white = _scores_drawn(fit, root, len(rows), rng)
+        v[rows] = white.transpose(2, 0, 1).reshape(-1, *shape)
+        f[rows] = product(root, white).transpose(2, 0, 1).reshape(-1, *shape)
+        for name, each in learned.items():
+            each += [values[name]] * len(rows)
     order = rng.permutation(number)
     drawn = {name: np.array(each)[order] for name, each in learned.items()}
     return hyperparameters.as_declared(drawn) | {"v": v[order], "f": f[order]}
+
+
+def _scores_drawn(
+    fit: NormalRegression | GaussianScores, root: Array, number: int, rng: np.random.Generator
+) -> Array:
+    """Draws v (obs, function, draw) given the hyperparameters, of classes by their ratios."""
+    if isinstance(fit, NormalRegression):
+        normal, noise = rng.standard_normal((2, *fit.targets.shape, number))
+        return fit.draw(root, normal, noise)
+    normal, noise = rng.standard_normal((2, *fit.a.shape, max(SCORES_DRAWN, 2 * number)))
+    v = fit.draw(root, normal, noise)
+    log_ratios = fit.log_ratios(root, v)
+    weights = np.exp(log_ratios - logsumexp(log_ratios))
+    return v[..., systematic(weights, number, rng)]
+
+
+def systematic(weights: Array, number: int, rng: np.random.Generator) -> NDArray[np.intp]:
+    """Draw indices (number,) by weights that sum to 1, each number * w times, rounded."""
+    levels = (rng.random() + np.arange(number)) / number
+    cumulative = weights.cumsum()
+    return np.searchsorted(cumulative / cumulative[-1], levels)
