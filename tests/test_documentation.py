@@ -280,12 +280,40 @@ def python_of(page):
     return "".join(code for _, kind, code in FENCE.findall(text) if kind.strip() in kinds)
 
 
+def needing_more(text):
+    """Calls on a page that fail without a program, or that PyMC will remove."""
+    if "model_to_graphviz" in text and "model_to_mermaid" not in text:
+        yield "model_to_graphviz needs dot: name model_to_mermaid beside it"
+    yield from re.findall(r"idata_kwargs=\{[^}]*log_likelihood[^}]*\}", text)
+
+
+SHOWN = [*PAGES, *sorted((DOCS / "templates").glob("*.md")), ROOT / "README.md"]
+
+
+@pytest.mark.parametrize("page", SHOWN, ids=lambda page: page.stem)
+def test_calls_of_pymc_need_no_program_and_will_stay(page):
+    assert not [*needing_more(page.read_text(encoding="utf-8"))]
+
+
+def test_calls_of_pymc_that_need_more_are_found():
+    assert [*needing_more("`pm.model_to_graphviz(model)`")]
+    assert [*needing_more('`pm.sample(idata_kwargs={"log_likelihood": True})`')]
+    assert not [*needing_more("`pm.model_to_graphviz(model)` or `pm.model_to_mermaid(model)`")]
+
+
 def test_lines_of_the_readme_run_on_a_page():
     """README's Python is that of Start, which runs when the site is built."""
     run = {line.removesuffix(";") for line in python_of(DOCS / "start.md").splitlines()}
     lines = {line.partition("  #")[0] for line in python_of(ROOT / "README.md").splitlines()}
     assert len(lines) > 10
     assert lines <= {line.partition("  #")[0] for line in run}
+
+
+def test_readme_says_how_many_engines_fit_a_model():
+    words = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+    tables = (kz.engines(model.example()).frame["applies"] for model in kz.MODELS)
+    most = words[max((applies != "no").sum() for applies in tables)]
+    assert f"Up to {most} engines" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.filterwarnings("ignore")
