@@ -3,6 +3,7 @@
 import pickle
 import sys
 import warnings
+from dataclasses import replace
 
 import arviz as az
 import joblib
@@ -671,6 +672,33 @@ def test_ranks_replace_heavy_tailed_features_if_they_predict_better(heavy, monke
     assert fitted.standardize_ == "rank"
     ranked = KernelProbitClassifier(**few, standardize="rank").fit(X, y)
     np.testing.assert_array_equal(fitted.predict_proba(X + 1), ranked.predict_proba(X + 1))
+
+
+@pytest.mark.parametrize(("heavy", "tried"), [(1, False), (2, False), (3, True)])
+def test_ranks_are_tried_where_most_features_have_heavy_tails(heavy, tried):
+    """Of five features the median decides, not the heaviest."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(40, 5))
+    X[:, :heavy] **= 40
+    few = {"kernels": kz.gaussian("median"), "combination": "fixed", "draws": 20}
+    scores = KernelProbitClassifier(**few, random_state=1).fit(X, X[:, 4] > 0.5).selection_
+    assert ("features" in scores.dims) == tried
+
+
+def test_ranks_are_tried_with_the_kernels_that_predict_better(monkeypatch):
+    """Gaussian, inverse multiquadric, and ranks of the second: each is better than the last."""
+    select, better = predictor.select, iter((-3.0, -2.0, -1.0))
+
+    def scored(model, **options):
+        chosen = select(model, **options)
+        return replace(chosen, log_scores=0 * chosen.log_scores + next(better))
+
+    monkeypatch.setattr(predictor, "select", scored)
+    X, y = with_outliers(True)
+    fitted = KernelProbitClassifier(combination="fixed", draws=20, random_state=1).fit(X, y)
+    assert fitted.selection_.attrs["features"] == "inverse_multiquadric, rank"
+    assert fitted.standardize_ == "rank"
+    assert fitted.kernel_names_[0].startswith("inverse_multiquadric")
 
 
 def test_ranks_that_predict_worse_are_not_used():

@@ -230,6 +230,50 @@ def test_seeds_reproduce():
     assert np.abs(one - other).max() > 0
 
 
+def test_seeds_choose_objects_and_folds(monkeypatch):
+    """MAP draws nothing: its scores differ by the folds alone."""
+    model = models(30)["regression"].redeclared(combination="fixed")
+    one, two, other = (
+        kz.scores.loo_kfold(model, "map", k=3, random_seed=s, **QUIET).elpd_i for s in (1, 1, 2)
+    )
+    np.testing.assert_array_equal(one, two)
+    assert np.abs(one - other).max() > 1e-3
+    monkeypatch.setattr(rooms, "MOST", 20)
+    one, two, other = (
+        set(kz.select(model, scales=[1.0], random_seed=s, **QUIET).log_scores["obs"].values)
+        for s in (1, 1, 2)
+    )
+    assert one == two != other
+
+
+def test_known_weights_are_those_of_the_scores():
+    """With the block of noise, labels cannot be predicted; with half of it, somewhat."""
+    model = models(40)["probit"]
+    signal, equal, noise = (
+        kz.select(
+            model.redeclared(combination=FixedWeights([share, 1 - share])), scales=[100.0], **QUIET
+        ).log_scores.mean()
+        for share in (0.99, 0.5, 0.01)
+    )
+    assert signal > equal + 0.1 > noise + 0.2
+
+
+def test_scores_of_several_outputs_are_summed():
+    """Twice the same output, with each object in a fold of its own."""
+    x, _, target = objects(12)
+    targets = (target - target.mean())[:, None]
+    one, two = (
+        kz.select(
+            kz.CompositeKernelRegression(kernels()(x), each, combination="fixed"),
+            scales=[1.0],
+            folds=12,
+            **QUIET,
+        ).log_scores.to_numpy()
+        for each in (targets, np.hstack([targets, targets]))
+    )
+    assert two.sum() == pytest.approx(2 * one.sum(), rel=0.1)
+
+
 def test_data_set_since_are_those_of_the_choice():
     model = models(30)["probit"]
     codes = (model.label_codes + 1) % 3
