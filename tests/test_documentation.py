@@ -6,6 +6,7 @@ import inspect
 import json
 import operator
 import re
+import subprocess
 import sys
 import warnings
 from pathlib import Path
@@ -343,6 +344,63 @@ def test_check_of_links_sees_what_is_broken(tmp_path):
         "c.html does not exist",
         "loads https://example.org/x.js",
     ]
+
+
+PAGE = "---\nfile_format: mystnb\nkernelspec: {{name: python3}}\n---\n# {}\n\n"
+
+
+def test_a_cell_that_fails_loses_no_page_and_no_output(tmp_path):
+    """All pages are written; the next build runs the cells of the failed one alone."""
+    for module in ("myst_nb", "ipykernel", "pydata_sphinx_theme"):
+        pytest.importorskip(module)
+    source, built, runs = (tmp_path / name for name in ("source", "html", "runs"))
+    source.mkdir()
+    (source / "index.md").write_text("# Index\n\n```{toctree}\ngood\nbad\n```\n")
+    counted = f"```{{code-cell}}\nprint(open({str(runs)!r}, 'a').write('run '), 'written')\n```\n"
+    (source / "good.md").write_text(PAGE.format("Good") + counted)
+    needed = f"```{{code-cell}}\nprint(open({str(tmp_path / 'needed')!r}).read())\n```\n"
+    (source / "bad.md").write_text(PAGE.format("Bad") + needed)
+
+    def build(*options):
+        settings = {"extensions": "myst_nb,cells", "html_math_renderer": "mathjax"}
+        settings["nb_execution_cache_path"] = tmp_path / "cells" / "of this code"
+        command = [sys.executable, "-m", "sphinx", "-q", "-W", "-j", "2", "-c", DOCS, *options]
+        command += [f"-D{name}={value}" for name, value in settings.items()]
+        done = subprocess.run([*command, source, built], capture_output=True, text=True)
+        assert "4 written" in (built / "good.html").read_text(encoding="utf-8"), done.stderr
+        return done
+
+    failed = build()
+    assert failed.returncode == 1
+    assert "bad.md: WARNING: Executing notebook failed" in failed.stderr
+    assert "FileNotFoundError" in failed.stderr
+    (tmp_path / "needed").write_text("now it is here")
+    for options in ((), ("-E",)):
+        done = build(*options)
+        assert done.returncode == 0, done.stderr
+        assert "now it is here" in (built / "bad.html").read_text(encoding="utf-8")
+    assert runs.read_text() == "run "
+
+
+def test_outputs_are_those_of_the_code(tmp_path):
+    """Cells run anew when the package or its requirements change, not for prose."""
+    pytest.importorskip("sphinx")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "path", [str(DOCS / "extensions"), *sys.path])
+        import cells
+    (tmp_path / "below").mkdir()
+    packages = '[tool.setuptools]\npackages = ["kernelzoo", "kernelzoo.below"]\n'
+    (tmp_path / "pyproject.toml").write_text(packages)
+    (tmp_path / "README.md").write_text("prose")
+    known = [cells.fingerprint(tmp_path)]
+    for name in ("module.py", "below/module.py", "below/data.csv.gz", "constraints.txt"):
+        (tmp_path / name).write_text("1")
+        known.append(cells.fingerprint(tmp_path))
+        (tmp_path / name).write_text("2")
+        known.append(cells.fingerprint(tmp_path))
+    assert len({*known}) == 9
+    (tmp_path / "README.md").write_text("other prose")
+    assert cells.fingerprint(tmp_path) == known[-1]
 
 
 def test_escapes_keep_columns_and_literals():
