@@ -474,7 +474,7 @@ def check_targets(targets: ArrayLike, n_objects: int, owner: str) -> np.ndarray:
         got = f"one of {largest:.3g}"
         raise argument_error("targets", owner, "at most 1e60 in size (standardise them)", got)
     # From 60 objects of sd 0.1, intervals were 7 times too wide; of sd 30, errors a quarter larger.
-    spread, constant = np.atleast_1d(values.std(axis=0)), 1e-12 * largest
+    spread, constant = np.atleast_1d(standard_deviation(values)), 1e-12 * largest
     odd = [sd for sd in spread if sd > constant and not 0.1 <= sd <= 10]
     if odd:
         warn_user(
@@ -482,3 +482,9 @@ def check_targets(targets: ArrayLike, n_objects: int, owner: str) -> np.ndarray:
             "priors assume about 1. Standardise the targets, or choose priors for their scale."
         )
     return values
+
+
+def standard_deviation(values: NDArray) -> NDArray:
+    """Return that of each column, also of numbers whose squares underflow or overflow."""
+    exponent = np.frexp(np.abs(values).max(axis=0, initial=0.0))[1]
+    return np.asarray(np.ldexp(np.ldexp(values, -exponent).std(axis=0), exponent))

@@ -18,7 +18,7 @@ from xarray import DataArray
 
 from ..models.kernels import Kernels, gaussian, precomputed
 from ..models.kernels.base import NORMALIZATIONS
-from ..models.kernels.features import Objects, feature_spaces, labels_after
+from ..models.kernels.features import Objects, feature_spaces
 from ..models.kernels.labels import as_frame, check_distinct, ids_along, with_ids_of_columns
 from ..models.kernels.source import ParametricStack
 from ..models.kernels.specification import TrainedKernels
@@ -137,8 +137,8 @@ class KernelReader(BaseEstimator):
         Returns
         -------
         DataArray (kernel, obs, basis), or ParametricStack for kernels with parameters to learn
-            With the ids of the new objects along ``obs``, if they are distinct and none is of a
-            training object; otherwise with numbers.
+            With the ids of the new objects along ``obs``, which may be those of training objects,
+            or numbers if they have none.
         """
         check_is_fitted(self)
         fitted, tables = self._fitted, self._tables(X, reset=False)
@@ -152,10 +152,6 @@ class KernelReader(BaseEstimator):
             raise argument_error("X", type(self).__name__, required, got)
         used = {block: t for block, t in tables.items() if block in fitted.objects.features}
         new = feature_spaces(used.get(None, used), fitted.objects, order=ids_of(X))
-        ids, known = pd.Index(new.labels), fitted.objects.labels
-        # Under the ids of training objects the kernels would take new features for theirs.
-        if not ids.is_unique or ids.isin(known).any():
-            new = replace(new, labels=labels_after(known, len(ids)), numbered=True)
         return fitted.trained(_scaled(new, fitted.scalers))
 
     def _tables(self, X: Any, *, reset: bool) -> Tables:

@@ -5,9 +5,11 @@ VB's bound cannot choose the scale: on seven of seven data sets it falls as upsi
 likewise predict worse than equal ones. Predictions of objects that were left out choose both.
 """
 
+import json
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -20,7 +22,9 @@ from xarray import DataArray, Dataset
 
 from ..models.combinations.sums import FixedWeights, WeightedSum
 from ..models.declaration import source_of
+from ..models.kernels.labels import counts_rows
 from ..models.kernels.source import DIMS, CompletedRows
+from ..models.kernels.stack import ORIGIN, Origin
 from ..models.learned_scale import LearnedScale
 from ..user_warnings import numpy_warnings
 from ..validation import Count, Seed, argument_error, check_arguments, check_positive, integer_seed
@@ -46,6 +50,14 @@ def why_not_left_out(model: Any) -> str | None:
         return "not available for kernels in a Dask array or completed kernels"
     if source.parameters:
         return "not available for kernels with parameters to learn"
+    given = ["kernels", "targets"]
+    if "class" in model.coords:
+        given = ["kernels", "labels", "classes"]
+        if "labels" not in model.named_vars or not hasattr(model, "label_codes"):
+            return f"{type(model).__name__} has classes, but no data named 'labels' (label_codes)"
+    taken = signature(type(model)).parameters
+    if lacking := ", ".join(repr(name) for name in given if name not in taken):
+        return f"its parts are declared by arguments that {type(model).__name__} lacks: {lacking}"
     if amended := ", ".join(map(repr, model.amendments())):
         return f"its parts would lack the added terms: {amended}"
     ids = np.unique(np.asarray(model.coords["obs"]), return_index=True)[1]
@@ -64,8 +76,7 @@ def parts(
     model: Any, stack: DataArray, train: Rows, new: Rows, **settings: Any
 ) -> tuple[Any, DataArray]:
     """Declare the model of the objects `train`; return it and the kernels of the `new` ones."""
-    is_gram = np.array_equal(stack["obs"], stack["basis"])
-    columns = train if is_gram else np.arange(stack.sizes["basis"])
+    columns = _columns_without(model, stack, train)
     if "class" in model.coords:
         classes = list(model.coords["class"])
         labels = [classes[code] for code in model.label_codes[train]]
@@ -78,6 +89,19 @@ def parts(
     numbered = stack.isel(basis=columns).assign_coords(obs=rows, basis=len(rows) + columns)
     part = model.redeclared(kernels=numbered.isel(obs=train), **settings)
     return part, numbered.isel(obs=new)
+
+
+def _columns_without(model: Any, stack: DataArray, train: Rows) -> Rows:
+    """Columns of a stack that are not of objects left out: of `train`, or of no object."""
+    ids, basis = stack["obs"].to_numpy(), stack["basis"].to_numpy()
+    origins = json.loads(getattr(model, "origin", {}).get(ORIGIN, "{}")).values()
+    of_objects = {*ids.tolist()} == {*basis.tolist()} or any(
+        Origin(*each).n_train == len(basis) for each in origins
+    )
+    # Numbers of functions are the numbers of some rows, too.
+    if counts_rows(basis) and not of_objects:
+        return np.arange(len(basis))
+    return np.flatnonzero(~np.isin(basis, ids) | np.isin(basis, ids[train]))
 
 
 def log_scores(model: Any, predicted: Dataset, new: Rows) -> NDArray:

@@ -18,7 +18,7 @@ from ..models.kernels.warnings import warn_of_strangers
 from ..validation import argument_error
 from .engine.progress import track
 from .engine.provenance import has_new_kernels
-from .engine.result import RunningMoments
+from .engine.result import RunningMoments, check_finite_draws
 
 # Largest block of functions held at once, in numbers (64 MB).
 BLOCK = 8_000_000
@@ -63,11 +63,14 @@ def compared_rows(result: DataTree) -> DataArray:
 
 
 def check_draws(model: pm.Model, posterior: Dataset, *names: str) -> None:
-    """Raise unless the result holds draws of those named variables that are random."""
+    """Raise unless the result holds finite draws of those named variables that are random."""
     free = {rv.name for rv in model.free_RVs}
     for name in names:
-        if name in free and name not in posterior:
+        if name not in free:
+            continue
+        if name not in posterior:
             raise argument_error("result", "predict", f"a result with draws of {name}", "none")
+        check_finite_draws(posterior[name], "result", "predict")
 
 
 def composite_functions(stack: NDArray, beta: NDArray, W: NDArray) -> NDArray:

@@ -33,6 +33,7 @@ from .combinations.sums import Combination, WeightedSum
 from .kernels.dask_stack import read_kernels
 from .kernels.labels import aligned, ids_along
 from .kernels.source import DIMS, IN_MEMORY, KernelSource, ParametricStack
+from .kernels.stack import LARGEST
 from .kernels.warnings import warn_of_near_identity, warn_of_negligible
 from .learned_scale import LearnedScale
 from .printing import printed
@@ -164,9 +165,9 @@ class Declaration(pm.Model):
     def check_data(self) -> None:
         """Raise ValueError if ``pm.set_data`` set numbers or kernels that no engine should read.
 
-        Numbers must be finite. Matrices whose rows and columns have the same labels must still be
-        symmetric or positive semidefinite if they were when the model was declared. New matrices
-        cost O(n^3), unchanged data nothing.
+        Numbers must be finite and at most 1e60 in size. Matrices whose rows and columns have the
+        same labels must still be symmetric or positive semidefinite if they were when the model was
+        declared. New matrices cost O(n^3), unchanged data nothing.
         """
         self.amendments()  # raises for a model that is not sealed
         self.check_stand_ins()
@@ -179,6 +180,10 @@ class Declaration(pm.Model):
             # PyMC masks NaN.
             check_unmasked(now, name, "pm.set_data")
             check_finite(now, name, "pm.set_data")
+            # As when the model was declared: squares of squares overflow at 1e77.
+            if (size := float(np.abs(now).max(initial=0.0))) > LARGEST:
+                rule = f"at most {LARGEST:g} in size: rescale it"
+                raise argument_error(name, "pm.set_data", rule, f"an entry of {size:.3g}")
             if now.ndim < 2:
                 continue
             rows, columns = self.named_vars_to_dims[name][-2:]

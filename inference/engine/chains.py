@@ -1,5 +1,6 @@
 """Chains by `pm.sample`, in this process or on a Dask cluster."""
 
+import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -11,13 +12,16 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 import xarray as xr
 from numpy.typing import NDArray
 from pymc.sampling.parallel import _cpu_count, _initialize_multiprocessing_context
 from pytensor.compile.mode import get_mode
+from pytensor.graph.basic import Variable
+from pytensor.graph.replace import graph_replace
 from xarray import Dataset, DataTree
 
-from ...validation import argument_error
+from ...validation import argument_error, check_name
 from .convergence import judge_chains
 from .engine import Engine, Run, variables_drawn
 from .evaluation import compile_at_point, compiling_with, mode_worth, python_mode
@@ -96,6 +100,60 @@ def run_chains(model: pm.Model, run: Run, *, callbacks: bool = True, **options: 
     if run.chain is None:
         judge_chains(tree, model, run)
     return tree
+
+
+def check_initvals(model: pm.Model, initvals: Any) -> None:
+    """Raise ValueError unless the values at which chains start are inside their supports."""
+    starts = [initvals] if isinstance(initvals, Mapping) else initvals
+    if not (
+        isinstance(starts, list | tuple) and all(isinstance(s, Mapping | None) for s in starts)
+    ):
+        rule = "a dict of values by variable, or a list of one for each chain"
+        raise argument_error("initvals", "fit", rule, repr(initvals))
+    free = {str(rv.name): rv for rv in model.free_RVs}
+    transformed = [str(value.name) for value in model.value_vars]
+    for start in filter(None, starts):
+        names = [str(getattr(key, "name", key)) for key in start]
+        for name in names:
+            check_name(name, dict.fromkeys([*free, *transformed]), "initvals", "fit")
+        given = {
+            name: np.asarray(value)
+            for name, value in zip(names, start.values(), strict=True)
+            # PyMC also takes variables, and the words for its own starting points.
+            if name in free and not isinstance(value, str | Variable)
+        }
+        _check_supports(model, {free[name]: value for name, value in given.items()})
+
+
+def _check_supports(model: pm.Model, given: Mapping[Any, NDArray]) -> None:
+    """Raise unless values of some variables have a density, others at the model's start."""
+    constants: dict[Any, Any] = {}
+    terms: list[Any] = []
+    for rv, value in given.items():
+        try:
+            exact = np.array_equal(value, value.astype(rv.dtype), equal_nan=True)
+            constants[rv] = rv.type.filter_variable(pt.as_tensor(value.astype(rv.dtype)))
+            density = pm.logp(rv, constants[rv])
+        except (TypeError, ValueError):
+            exact = False
+        if not exact:
+            rule = f"numbers of the kind and shape of {rv.name}"
+            raise argument_error("initvals", "fit", rule, reprlib.repr(value.tolist()))
+        transform = model.rvs_to_transforms[rv]
+        start = constants[rv]
+        if transform is not None:
+            start = transform.forward(start, *rv.owner.inputs)
+        # At an edge of the support the density may be finite, but not the start of a chain.
+        terms += [density.sum(), start.sum()]
+    terms = model.replace_rvs_by_values(graph_replace(terms, constants, strict=False))
+    point = model.initial_point()
+    found = compile_at_point(model, model.value_vars, terms)(
+        *(point[value.name] for value in model.value_vars)
+    )
+    for (rv, value), pair in zip(given.items(), np.reshape(found, (-1, 2)), strict=True):
+        if not np.isfinite(pair).all():
+            rule = f"inside the support of {rv.name}"
+            raise argument_error("initvals", "fit", rule, reprlib.repr(value.tolist()))
 
 
 def each_draw(

@@ -30,6 +30,7 @@ from ...validation import (
     check_names,
     integer_seed,
 )
+from .chains import check_initvals
 from .completions import fit_each_completion
 from .convergence import is_unreliable, k_hat_of, warn_of_poor_approximation
 from .engine import Engine, Run, applicable, coordinates, engines_for, variables_drawn
@@ -206,6 +207,8 @@ def _check_sampler_options(options: Mapping[str, Any], engine: Engine, model: pm
         nearest = f"the setting {engine.name}({near}=...)" if near in settings else repr(near)
         hint = f" Did you mean {nearest}?" if near else ""
         raise ValueError(f"fit() got an unexpected argument {name!r} for {engine.name}.{hint}")
+    if options.get("initvals") is not None:
+        check_initvals(model, options["initvals"])
 
 
 def _fit_one(model: pm.Model, run: Run, engine: Engine, blas_threads: int | None) -> DataTree:

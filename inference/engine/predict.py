@@ -108,7 +108,7 @@ def predict(
     ------
     ValueError
         When the result is not of the model's current data, priors and likelihood, when the kernels
-        do not match the model's, or when the result lacks draws that predictions need.
+        do not match the model's, or when the result lacks finite draws that predictions need.
     TypeError
         For a model without predictions, an option that its predictions do not take, or a `result`
         that is not a DataTree.

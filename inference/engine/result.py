@@ -290,6 +290,13 @@ def joined_draws(draws: xr.DataArray, *dims: Any) -> npt.NDArray:
     return values.reshape(values.shape[0] * values.shape[1], *values.shape[2:])
 
 
+def check_finite_draws(draws: xr.DataArray, argument: str, owner: str) -> None:
+    """Raise unless all draws of a variable are finite."""
+    if bad := int((~np.isfinite(draws)).sum()):
+        rule = f"a result with finite draws of {draws.name}"
+        raise argument_error(argument, owner, rule, f"{bad} NaN or infinite numbers among them")
+
+
 def kept_draws(result: DataTree, name: str) -> xr.DataArray | None:
     """Draws of a variable in a result; None if there are fewer than two."""
     draws = result["posterior"].to_dataset().get(name) if "posterior" in result.children else None
@@ -305,6 +312,7 @@ def kept_moments(
         return moments[f"{name}_mean"], moments.get(f"{name}_sd")
     if name in groups.get("posterior", ()):
         draws, dims = groups["posterior"][name], ("chain", "draw")
+        check_finite_draws(draws, "result", owner)
         several = kept_draws(result, name) is not None
         return draws.mean(dims), draws.std(dims, ddof=1) if several else None
     if name in groups.get("point", ()):

@@ -8,7 +8,9 @@ import xarray as xr
 
 import kernelzoo as kz
 from kernelzoo.estimators import KernelBlocks
+from kernelzoo.inference.engine.result import draws_to_tree
 from kernelzoo.models.kernels import base
+from kernelzoo.models.kernels.labels import ids_along
 
 SPLIT = {"rna": slice(0, 3), "protein": slice(3, None)}
 PREFIXES = {"rna": "g", "protein": "p"}
@@ -116,6 +118,36 @@ def test_ids_of_training_objects_do_not_make_new_ones_a_gram_matrix(data):
     np.testing.assert_array_equal(fitted.transform(again), expected)
 
 
+def test_new_objects_keep_their_ids(data):
+    """Bug: one id of a training object, or twice, and no object had its id: y went by position."""
+    fitted = KernelBlocks().fit(data.train.X)
+    known, new = data.train.X.index[:2], data.new.X.index[:2]
+    features = pd.concat([data.train.X, data.new.X])
+    for ids in (known, [*known, *new], [new[0], known[1], new[0]]):
+        assert fitted.transform(features.loc[ids])["obs"].values.tolist() == list(ids)
+        stack = fitted.kernel_stack(features.loc[ids])
+        assert not isinstance(ids_along(stack, "obs"), range)
+    shuffled = data.train.y.sample(frac=1, random_state=1)
+    model = kz.MultinomialProbit(fitted.transform(data.train.X), shuffled)
+    found = np.asarray(model.coords["class"])[model.label_codes]
+    np.testing.assert_array_equal(found, data.train.y)
+
+
+def test_truth_of_new_objects_with_ids_of_training_goes_by_ids(data):
+    """Bug: shuffled truth was scored by position."""
+    fitted = KernelBlocks().fit(data.train.X)
+    model = kz.MultinomialProbit(fitted.transform(data.train.X), data.train.y)
+    W = np.random.default_rng(1).normal(size=(5, *model["W"].eval().shape))
+    result = draws_to_tree(model, {"W": W, "beta": np.full((5, 2), 0.5)})
+    some = data.train.X.index[:5].append(data.new.X.index[:3])
+    features = pd.concat([data.train.X, data.new.X]).loc[some] + 0.1
+    predicted = kz.predict(model, result, fitted.transform(features), progressbar=False)
+    truth = pd.concat([data.train.y, data.new.y])[some]
+    turned = truth[::-1]
+    assert (turned.to_numpy() != truth.to_numpy()).any()
+    assert kz.scores.held_out(predicted, turned) == kz.scores.held_out(predicted, truth.to_numpy())
+
+
 NAMES = {
     "rna, protein": kz.linear(),
     "linear[rna], linear[protein], gaussian[rna], gaussian[protein]": kz.linear() | kz.gaussian(),
@@ -194,7 +226,7 @@ def test_labelled_precomputed_kernels_go_by_ids(data, grams):
     n = len(train)
     expected = KernelBlocks("precomputed").fit(grams[:n, :n]).transform(grams[n:, :n])
     np.testing.assert_allclose(fitted.transform(given), expected, rtol=1e-12)
-    # New objects that repeat have no ids of their own; their columns still go by ids.
+    # New objects may repeat.
     twice = [0, 0, 1]
     repeated = {name: frame.iloc[twice] for name, frame in given.items()}
     np.testing.assert_allclose(fitted.transform(repeated), expected[twice], rtol=1e-12)

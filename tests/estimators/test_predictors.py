@@ -115,6 +115,16 @@ def test_scale_of_targets_is_that_of_predictions(data):
     np.testing.assert_allclose(far_sd, 50 * sd, rtol=1e-8)
 
 
+@pytest.mark.parametrize("size", [1e-300, 1e200])
+def test_targets_whose_squares_are_no_numbers_are_predicted(data, size):
+    """Bug: predictions were off by 298 digits, or infinite."""
+    train, new = data.train, data.new
+    regressor = CompositeKernelRegressor(**COMPOSITE)
+    expected = regressor.fit(train.X, train.target).predict(new.X)
+    found = regressor.fit(train.X, size * train.target).predict(new.X)
+    np.testing.assert_allclose(found / size, expected, rtol=1e-8)
+
+
 def test_weights_that_are_known_or_a_point(data):
     X, y = data.train.X, data.train.y
     fixed = KernelProbitClassifier(**FEW, combination="fixed").fit(X, y).weights_

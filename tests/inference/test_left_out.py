@@ -5,12 +5,14 @@ import signal
 
 import arviz as az
 import numpy as np
+import pandas as pd
 import pymc as pm
 import pytest
+import xarray as xr
 from scipy.stats import norm
 
 import kernelzoo as kz
-from kernelzoo.inference.left_out import splits
+from kernelzoo.inference.left_out import kernels_of, parts, splits
 from kernelzoo.models import Declaration
 
 QUIET = {"progressbar": False}
@@ -161,6 +163,57 @@ def test_models_without_classes_or_targets_are_refused():
 
     with pytest.raises(ValueError, match="OwnModel has neither classes nor data named 'targets'"):
         kz.scores.loo_kfold(OwnModel(np.eye(6)), **QUIET)
+
+
+def test_classifiers_whose_parts_cannot_be_declared_are_refused():
+    """Bug: a TypeError of the constructor, and an AttributeError."""
+
+    class Kinds(kz.MultinomialProbit):
+        def __init__(self, kernels, kinds, classes=None):
+            super().__init__(kernels, kinds, classes=classes)
+
+    class OwnModel(Declaration):
+        def __init__(self, kernels):
+            super().__init__({dim: range(len(kernels)) for dim in ("obs", "basis", "class")})
+            with self:
+                pm.Normal("w", observed=np.zeros(len(kernels)))
+            self.seal()
+
+    stack, signal_ = data()
+    with pytest.raises(ValueError, match=r"by arguments that Kinds lacks: 'labels'\."):
+        kz.scores.loo_kfold(Kinds(stack, signal_ > 0), **QUIET)
+    with pytest.raises(ValueError, match="OwnModel has classes, but no data named 'labels'"):
+        kz.scores.loo_kfold(OwnModel(np.eye(6)), **QUIET)
+
+
+@pytest.mark.parametrize("ids", [[f"s{i}" for i in range(9)], [4, 2, 7, 1, 9, 5, 3, 8, 6], None])
+@pytest.mark.parametrize("made", ["by a specification", "by hand"])
+@pytest.mark.parametrize("rows", [np.arange(9), np.repeat(np.arange(9), 2), [0, 0, 1, 3, 4, 4, 6]])
+def test_columns_of_left_out_objects_go_for_any_rows(rows, made, ids):
+    """Bug: where rows were copies of objects, or not all of them, every column stayed."""
+    x = np.random.default_rng(1).normal(size=(9, 2))
+    stack = kz.linear()(x if ids is None else pd.DataFrame(x, ids))
+    if made == "by hand":
+        stack = kz.kernels.as_stack(stack.drop_attrs())
+    whole = kz.CompositeKernelRegression(stack.isel(obs=rows), x[rows, 0])
+    observed, every = set(np.asarray(rows)), set(range(9))
+    for train, new in splits(whole, 3, 0):
+        part, kernels_new = parts(whole, kernels_of(whole), train, new)
+        kept = set(np.asarray(part.coords["basis"]) - len(rows))
+        assert kernels_new["basis"].values.tolist() == list(part.coords["basis"])
+        gone = {rows[row] for row in new}
+        # Nothing tells numbers of a part of the objects from numbers of functions.
+        if ids is None and made == "by hand" and observed < every:
+            gone = set()
+        assert kept == every - gone
+
+
+def test_functions_stay_whatever_their_numbers():
+    x = np.random.default_rng(1).normal(size=(9, 4))
+    functions = kz.kernels.as_stack(xr.DataArray(x[None], dims=("kernel", "obs", "basis")))
+    whole = kz.CompositeKernelRegression(functions, x[:, 0])
+    for train, new in splits(whole, 3, 0):
+        assert len(parts(whole, kernels_of(whole), train, new)[0].coords["basis"]) == 4
 
 
 def test_one_ctrl_c_ends_all_folds(monkeypatch):

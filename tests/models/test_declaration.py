@@ -245,6 +245,8 @@ def test_labels_of_data_are_in_a_copy():
     [
         ("MultinomialProbit", "K", lambda K: K * np.nan, "'K' argument of pm.set_data .*NaN"),
         ("MultinomialProbit", "K", lambda K: K * np.inf, "'K' argument of pm.set_data .*finite"),
+        ("MultinomialProbit", "K", lambda K: K * 1e200, "'K' .* at most 1e.60 in size"),
+        ("CompositeKernelRegression", "targets", lambda t: t * 1e200, "'targets' .* at most 1e.60"),
         ("MultinomialProbit", "K", lambda K: K + np.eye(12, k=1), r"'K\[0\]' .* symmetric"),
         ("CompositeKernelRegression", "K", lambda K: -K, r"'K\[0\]' .* positive semidefinite"),
         ("WishartCompletion", "theta", lambda theta: -theta, "'theta' .* positive semidefinite"),

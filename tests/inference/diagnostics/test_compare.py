@@ -171,6 +171,10 @@ def test_scores_of_values_by_hand():
     assert found["log_score"] == pytest.approx(expected)
     with pytest.raises(ValueError, match="labels_new"):
         held_out(predictions, [1.0])
+    for sd in (0.0, -1.0):
+        wrong = predictions.assign(target_sd=("obs", [1.0, sd]))
+        with pytest.raises(ValueError, match=rf"a target_sd above 0\. Got a target_sd of {sd:g}"):
+            held_out(wrong, [2.0, 0.0])
 
 
 def test_z_of_equal_laws_stays_below_its_bound_and_sees_a_shift():

@@ -55,6 +55,7 @@ def test_weights_are_compared_with_a_threshold():
         (selections(), {"threshold": 0.5}, "'threshold' argument of inclusion must be None"),
         (selections() / 3, {}, "'threshold' argument of inclusion .* Got None"),
         (selections() / 3, {"threshold": -1.0}, "'threshold' argument of inclusion"),
+        (selections() * np.nan, {"threshold": 0.1}, "finite draws of beta. Got"),
     ],
 )
 def test_errors_name_the_argument(beta, options, message):

@@ -10,6 +10,7 @@ from xarray import DataTree
 
 import kernelzoo as kz
 from kernelzoo.inference.engine import convergence
+from kernelzoo.inference.engine.chains import check_initvals
 from kernelzoo.inference.engine.convergence import (
     convergence_of_ascent,
     convergence_of_chains,
@@ -256,3 +257,38 @@ def test_numpyro_runs_on_the_device(platform):
     with jax.default_device(device):
         result = kz.fit(model, kz.NUTS(backend="numpyro"), **options)
     assert np.isfinite(result["posterior"]["beta"]).all()
+
+
+@pytest.mark.parametrize(
+    ("initvals", "message"),
+    [
+        ({"gamma": -1.0}, r"inside the support of gamma\. Got -1\.0"),
+        ([None, {"gamma": 0}], r"inside the support of gamma\. Got 0"),
+        ({"beta": [2.0, -1.0]}, r"inside the support of beta\. Got \[2\.0, -1\.0\]"),
+        ({"beta": [0.2, 0.3, 0.5]}, r"numbers of the kind and shape of beta\. Got \[0\.2"),
+        ({"gama": 1.0}, r"the nearest is 'gamma'"),
+        ("gamma", r"a dict of values by variable"),
+    ],
+)
+def test_starts_outside_the_support_are_refused_by_name(initvals, message):
+    """Bug: 38 to 87 lines of PyMC, or an error that names other variables."""
+    model = kz.CompositeKernelRegression.example()
+    with pytest.raises(ValueError, match=rf"'initvals' argument of fit must be .*{message}"):
+        kz.fit(model, "gibbs", initvals=initvals, progressbar=False)
+
+
+def test_starts_of_selections_are_zeros_and_ones():
+    """Bug: selections of 3 were drawn, and said nothing."""
+    model = kz.MultinomialProbit.example().redeclared(combination="binary")
+    with pytest.raises(ValueError, match=r"inside the support of beta\. Got \[3, 1\]"):
+        kz.fit(model, "gibbs", initvals={"beta": [3, 1]}, progressbar=False)
+
+
+def test_starts_may_depend_on_each_other():
+    with pm.Model() as model:
+        upper = pm.HalfNormal("upper")
+        pm.Uniform("x", 0, upper)
+    check_initvals(model, {"x": 5.0, "upper": 6.0})
+    check_initvals(model, [{"x": 0.1, "upper": "prior"}, None])
+    with pytest.raises(ValueError, match="inside the support of x"):
+        check_initvals(model, {"x": 5.0, "upper": 4.0})
