@@ -1,6 +1,8 @@
 """Kernels of the blocks of features, with every constant from the training objects."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import or_
@@ -36,6 +38,14 @@ HEAVY = 6.0
 type Tables = dict[str | None, Any]
 
 
+@contextmanager
+def attempt[E: BaseEstimator](estimator: E) -> Iterator[E]:
+    """Copy to fit, whose attributes become the estimator's only when nothing was raised."""
+    trial = copy(estimator)
+    yield trial
+    estimator.__dict__ = trial.__dict__
+
+
 @dataclass(frozen=True)
 class FittedKernels:
     """Kernels of the training objects, with every constant that kernels of new objects need."""
@@ -45,6 +55,9 @@ class FittedKernels:
     standardize: bool | str
     trained: TrainedKernels
     scalers: dict[str | None, Any]
+    #: Parameter `blocks`, and whether `kernels` is "precomputed", at the time of the fit.
+    columns: Any
+    pairwise: bool
     #: Names of all blocks of the input, those that no kernel uses among them.
     blocks: frozenset[str | None]
 
@@ -123,7 +136,16 @@ class KernelReader(BaseEstimator):
         if isinstance(stack, DataArray) and rounding:
             # Kernels in single precision may have a larger asymmetry and smaller eigenvalues.
             stack.attrs[PRECISION] = rounding
-        return FittedKernels(stack, specification, standardize, trained, scalers, blocks)
+        return FittedKernels(
+            stack,
+            specification,
+            standardize,
+            trained,
+            scalers,
+            self.blocks,
+            self._pairwise,
+            blocks,
+        )
 
     def _keep(self, fitted: FittedKernels) -> None:
         """Set the attributes of a fitted estimator that describe its kernels."""
@@ -161,26 +183,29 @@ class KernelReader(BaseEstimator):
     def _tables(self, X: Any, *, reset: bool) -> Tables:
         """Read the tables of all blocks; `reset` also records their features."""
         owner = type(self).__name__
+        # Parameters set since the fit are those of the next one.
+        columns = self.blocks if reset else self._fitted.columns
+        pairwise = self._pairwise if reset else self._fitted.pairwise
         tables = in_blocks(X, owner)
         if tables is None:
-            return self._tables_of_one(as_frame(X), reset)
-        if self.blocks is not None:
+            return self._tables_of_one(as_frame(X), columns, pairwise=pairwise, reset=reset)
+        if columns is not None:
             rule = "None, because X names its blocks"
-            raise argument_error("blocks", owner, rule, repr(self.blocks))
+            raise argument_error("blocks", owner, rule, repr(columns))
         if reset:
             self.__dict__.pop("feature_names_in_", None)
             self.n_features_in_ = sum(sum(np.shape(table)[1:2]) for table in tables.values())
         return tables
 
-    def _tables_of_one(self, X: Any, reset: bool) -> Tables:
+    def _tables_of_one(self, X: Any, columns: Any, *, pairwise: bool, reset: bool) -> Tables:
         """Tables of the blocks of one array or frame, after scikit-learn's checks."""
         owner, framed = type(self).__name__, isinstance(X, pd.DataFrame)
-        if self._pairwise and self.blocks is not None:
+        if pairwise and columns is not None:
             rule = "None for an array of kernels; a dict or a DataArray names them"
-            raise argument_error("blocks", owner, rule, repr(self.blocks))
+            raise argument_error("blocks", owner, rule, repr(columns))
         check_one_table(X, "X", owner)
         # Columns in no block may hold anything.
-        as_it_is = framed and self.blocks is not None
+        as_it_is = framed and columns is not None
         if framed:
             check_distinct(X.columns, "X", owner, "a frame with distinct names of columns")
         checks: dict[str, Any] = {"skip_check_array": True}
@@ -189,8 +214,8 @@ class KernelReader(BaseEstimator):
             checks = {
                 # A later message names the objects, and what completes kernels.
                 "ensure_all_finite": "allow-nan",
-                "dtype": [np.float64, np.float32] if self._pairwise else np.float64,
-                "allow_nd": self._pairwise,
+                "dtype": [np.float64, np.float32] if pairwise else np.float64,
+                "allow_nd": pairwise,
                 "ensure_min_samples": 2 if reset else 1,
             }
         table = validate_data(self, X, reset=reset, **checks)
@@ -202,15 +227,13 @@ class KernelReader(BaseEstimator):
             return {f"K{k}": kernel for k, kernel in enumerate(np.moveaxis(table, 2, 0))}
         if framed and not as_it_is:
             table = pd.DataFrame(table, X.index, X.columns)
-        if self.blocks is None:
+        if columns is None:
             return {None: table}
-        if not isinstance(self.blocks, Mapping) or not self.blocks:
+        if not isinstance(columns, Mapping) or not columns:
             rule = "a dict of columns by the name of the block"
-            raise argument_error("blocks", owner, rule, repr(self.blocks))
-        _check_names(self.blocks, "blocks", owner)
-        return {
-            str(b): _columns_of(table, given, str(b), owner) for b, given in self.blocks.items()
-        }
+            raise argument_error("blocks", owner, rule, repr(columns))
+        _check_names(columns, "blocks", owner)
+        return {str(b): _columns_of(table, given, str(b), owner) for b, given in columns.items()}
 
     @property
     def _pairwise(self) -> bool:
@@ -303,12 +326,13 @@ class KernelBlocks(
     @override
     def fit_transform(self, X: Any, y: Any = None) -> DataArray:
         """Fit, and return the kernels of the training objects; see `transform`."""
-        fitted = self._fit_kernels(X, self.kernels, self.standardize)
-        if isinstance(fitted.stack, ParametricStack):
-            got = f"the parameters {list(fitted.stack.parameters)}"
-            requirement = "without parameters to learn, which only the classifiers accept"
-            raise argument_error("kernels", type(self).__name__, requirement, got)
-        self._keep(fitted)
+        with attempt(self) as trial:
+            fitted = trial._fit_kernels(X, self.kernels, self.standardize)
+            if isinstance(fitted.stack, ParametricStack):
+                got = f"the parameters {list(fitted.stack.parameters)}"
+                requirement = "without parameters to learn, which only the classifiers accept"
+                raise argument_error("kernels", type(self).__name__, requirement, got)
+            trial._keep(fitted)
         return fitted.stack.transpose("obs", "basis", "kernel")
 
     def transform(self, X: Any) -> DataArray:

@@ -30,7 +30,7 @@ from ..models.kernels.labels import (
 )
 from ..user_warnings import warn_user
 from ..validation import argument_error, check_real, check_undated, check_unmasked
-from .blocks import RANK, SCALE, FittedKernels, KernelReader, ids_of
+from .blocks import RANK, SCALE, FittedKernels, KernelReader, attempt, ids_of
 
 #: Value of the parameters that `select` chooses.
 AUTO = "auto"
@@ -101,18 +101,18 @@ class KernelPredictor(KernelReader):
         if options.keys() & {"draws", "tune", "chains", "cores", "random_seed"}:
             rule = "without draws, tune, chains, cores and seed: the estimator's own parameters"
             raise argument_error("fit_options", type(self).__name__, rule, repr(self.fit_options))
-        log_scores = self._declare(X, y, sample_weight)
-        seed = self.random_state
-        if isinstance(seed, np.random.RandomState):
-            seed = int(seed.randint(np.iinfo(np.int32).max))
         options |= {name: getattr(self, name) for name in ("draws", "tune", "chains", "cores")}
-        with predictions_alone():
-            result = fit(self.model_, self.engine, random_seed=seed, **options)
-        if log_scores is not None:
-            # In the result, which saved estimators keep.
-            scores = Dataset({"log_score": log_scores}, attrs=log_scores.attrs)
-            result["selection"] = DataTree(scores)
-        self.result_ = result
+        with attempt(self) as trial:
+            log_scores = trial._declare(X, y, sample_weight)
+            seed = self.random_state
+            if isinstance(seed, np.random.RandomState):
+                seed = int(seed.randint(np.iinfo(np.int32).max))
+            with predictions_alone():
+                trial.result_ = fit(trial.model_, self.engine, random_seed=seed, **options)
+            if log_scores is not None:
+                # In the result, which saved estimators keep.
+                scores = Dataset({"log_score": log_scores}, attrs=log_scores.attrs)
+                trial.result_["selection"] = DataTree(scores)
         return self
 
     @property
