@@ -16,7 +16,7 @@ from xarray import DataArray, Dataset, DataTree, concat
 from ..inference import ApproximationWarning, fit, predict
 from ..inference.engine.convergence import is_unreliable, k_hat_of, predictions_alone
 from ..inference.engine.provenance import check_fitted, check_result
-from ..inference.left_out import SCALES, select, why_no_selection
+from ..inference.left_out import SCALES, Rows, kernels_of, objects_of, selected, why_no_selection
 from ..models.combinations.sums import FixedWeights
 from ..models.kernels import inverse_multiquadric
 from ..models.kernels.features import Objects
@@ -40,11 +40,15 @@ SLOW = 100.0
 
 
 class _Candidate(NamedTuple):
-    """Kernels, the arguments of a model on them, and the log scores if `select` chose any."""
+    """Kernels, the arguments of a model on them, and how these were chosen, if they were.
+
+    `objects` are the numbers by which objects were left out, the same for all candidates.
+    """
 
     kernels: FittedKernels
     options: dict[str, Any]
-    log_scores: DataArray | None
+    log_scores: DataArray | None = None
+    objects: Rows | None = None
 
     @property
     def best(self) -> float:
@@ -219,7 +223,7 @@ class KernelPredictor(KernelReader):
             # Parameters that are given are those of this estimator: `check_fitted` compares them.
             options |= {name: found[name] for name in found if _is_auto(options[name])}
             # The choice of a saved result is not made again.
-            chosen = _Candidate(fitted, options, None)
+            chosen = _Candidate(fitted, options)
         else:
             chosen, log_scores = self._choose(X, fitted, response, order, rows)
         self._keep(chosen.kernels)
@@ -283,15 +287,16 @@ class KernelPredictor(KernelReader):
         tried = {name: self._candidate(first, response, rows)}
         if tried[name].log_scores is None:
             return tried[name], None
+        objects = tried[name].objects
         if kernels is None:
             other = inverse_multiquadric("median")
             fitted = self._fit_kernels(X, other, first.standardize, order)
-            tried["inverse_multiquadric"] = self._candidate(fitted, response, rows)
+            tried["inverse_multiquadric"] = self._candidate(fitted, response, rows, objects)
             if tried["inverse_multiquadric"].best > tried[name].best:
                 name, kernels = "inverse_multiquadric", other
         if self.standardize == AUTO and first.heavy_tailed:
             ranks = self._fit_kernels(X, kernels, RANK, order)
-            tried[f"{name}, rank"] = self._candidate(ranks, response, rows)
+            tried[f"{name}, rank"] = self._candidate(ranks, response, rows, objects)
         chosen = max(tried, key=lambda each: tried[each].best)
         log_scores = [each.log_scores for each in tried.values() if each.log_scores is not None]
         together = log_scores[0]
@@ -302,20 +307,24 @@ class KernelPredictor(KernelReader):
         attributes = {"features": chosen, "scale": float(scale), "weights": weights}
         return tried[chosen], together.assign_attrs(attributes)
 
-    def _candidate(self, kernels: FittedKernels, response: Any, rows: Any) -> _Candidate:
+    def _candidate(
+        self, kernels: FittedKernels, response: Any, rows: Any, objects: Rows | None = None
+    ) -> _Candidate:
         """Replace "auto" by the arguments of the model that predict left-out objects best."""
         options = self._options
         chosen = [name for name in self._without_choice if _is_auto(options[name])]
         if not chosen:
-            return _Candidate(kernels, options, None)
+            return _Candidate(kernels, options)
         options |= {name: self._without_choice[name] for name in chosen}
         model = type(self)._model(kernels.weighted(rows), response, **options)
         if why_no_selection(model) is not None:
-            return _Candidate(kernels, options, None)
+            return _Candidate(kernels, options)
         scale, rule = self._without_choice
-        scales = SCALES if scale in chosen else [options[scale]]
-        selection = select(model, scales=scales, choose_weights=rule in chosen, progressbar=False)
-        return _Candidate(kernels, options | selection.settings, selection.log_scores)
+        scales = list(SCALES) if scale in chosen else [float(options[scale])]
+        if objects is None:
+            objects = objects_of(model, kernels_of(model))
+        found = selected(model, scales, objects, rule in chosen)
+        return _Candidate(kernels, options | found.settings, found.log_scores, objects)
 
     @abstractmethod
     def _response(self, y: np.ndarray) -> np.ndarray:
