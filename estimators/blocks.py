@@ -10,6 +10,7 @@ from typing import Any, Self, override
 
 import numpy as np
 import pandas as pd
+import pymc as pm
 from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.pipeline import make_pipeline
@@ -18,16 +19,35 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 from xarray import DataArray
 
-from ..models.kernels import Kernels, gaussian, precomputed
+from ..models.kernels import Kernels, KernelWarning, gaussian, precomputed
 from ..models.kernels.base import NORMALIZATIONS
 from ..models.kernels.features import Objects, feature_spaces, labels_after
-from ..models.kernels.labels import as_frame, check_distinct, ids_along, with_ids_of_columns
+from ..models.kernels.labels import (
+    as_frame,
+    check_distinct,
+    ids_along,
+    listed,
+    with_ids_of_columns,
+)
 from ..models.kernels.source import ParametricStack
 from ..models.kernels.specification import TrainedKernels
 from ..models.kernels.stack import PRECISION, precision_of
-from ..validation import argument_error, check_name, check_one_table, check_undated
+from ..user_warnings import warn_user
+from ..validation import argument_error, check_name, check_one_table, check_real, check_undated
 
 PRECOMPUTED = "precomputed"
+#: What precomputed kernels of new objects are.
+OF_NEW = "Kernels of new objects are between these (rows) and the training objects (columns): "
+OF_NEW += "K[np.ix_(new, train)]."
+#: What to write for kernels by their names in other libraries.
+WRITTEN = {
+    "rbf": "kz.gaussian(gamma)",
+    "gaussian": 'kz.gaussian("median")',
+    "linear": "kz.linear()",
+    "poly": "kz.polynomial(degree, gamma, coef0)",
+    "polynomial": "kz.polynomial(degree, gamma, coef0)",
+    "cosine": 'kz.linear().normalize("unit")',
+}
 SCALE, RANK = "scale", "rank"
 # Largest number of quantiles that ranks are interpolated between.
 MOST_QUANTILES = 1000
@@ -148,7 +168,23 @@ class KernelReader(BaseEstimator):
         )
 
     def _keep(self, fitted: FittedKernels) -> None:
-        """Set the attributes of a fitted estimator that describe its kernels."""
+        """Set the attributes of a fitted estimator that describe its kernels.
+
+        Warn of blocks that are left out, and of blocks in names of columns.
+        """
+        owner, left_out = type(self).__name__, fitted.blocks - fitted.objects.features.keys()
+        if left_out:
+            named = listed(sorted(map(str, left_out)))
+            message = f"X has blocks that are left out, because the 'kernels' of {owner} give them "
+            warn_user(f"{message}no kernel: {named}.", KernelWarning)
+        columns = None if fitted.columns or fitted.pairwise else fitted.objects.columns.get(None)
+        if columns is not None and (found := _blocks_in_names(columns)):
+            blocks, remedy = found
+            warn_user(
+                f"{owner} takes X as one block, but its columns are named as those of the blocks "
+                f"{listed(blocks)}. To keep these apart, {remedy}.",
+                KernelWarning,
+            )
         self._fitted = fitted
         self.specification_, self.standardize_ = fitted.specification, fitted.standardize
         self.kernel_names_ = fitted.table["kernel"].to_numpy().astype(object)
@@ -218,7 +254,18 @@ class KernelReader(BaseEstimator):
                 "allow_nd": pairwise,
                 "ensure_min_samples": 2 if reset else 1,
             }
-        table = validate_data(self, X, reset=reset, **checks)
+        try:
+            table = validate_data(self, X, reset=reset, **checks)
+        except ValueError as error:
+            # scikit-learn names neither the column nor what the kernels are.
+            if np.ndim(X) == 2 and np.asarray(X).dtype.kind in "OUS" and not as_it_is:
+                rule = "real numbers (of categories by pd.get_dummies; ids are the index of a "
+                rule += "frame)"
+                for name, column in pd.DataFrame(X).items():
+                    check_real(column, f"X[{name!r}]", owner, booleans=True, rule=rule)
+            if pairwise and not reset:
+                raise ValueError(f"{error} {OF_NEW}") from None
+            raise
         if table.ndim == 3:
             if reset and table.shape[0] != table.shape[1]:
                 rule = "of shape (objects, training objects, kernels), square for training "
@@ -259,9 +306,9 @@ class KernelBlocks(
     ----------
     kernels : Kernels, dict or "precomputed", optional
         Specification used for each block, such as ``kz.gaussian("median") | kz.linear()``; or one
-        for each block by its name (blocks that the dict does not name are left out); or
-        "precomputed": `X` holds kernels. Default: ``kz.gaussian("median")``. A kernel that is the
-        only one of its block is named after the block.
+        for each block by its name (blocks that the dict does not name are left out, with a
+        warning); or "precomputed": `X` holds kernels. Default: ``kz.gaussian("median")``. A kernel
+        that is the only one of its block is named after the block.
     blocks : dict, optional
         Columns of each block, where `X` is one array or frame: a slice of positions, a list of
         positions or names, a mask, or the beginning that names have in common. Columns in no block
@@ -369,8 +416,7 @@ def specified(kernels: Any, blocks: list[str | None], owner: str) -> Kernels:
     """Specification of the kernels of all blocks, [None] for one without a name."""
     if kernels is None:
         kernels = gaussian("median")
-    elif isinstance(kernels, str):
-        check_name(kernels, [PRECOMPUTED], "kernels", owner)
+    elif isinstance(kernels, str) and kernels == PRECOMPUTED:
         kernels = precomputed()
     if isinstance(kernels, Kernels):
         if blocks == [None] or not _is_anonymous(kernels):
@@ -379,7 +425,7 @@ def specified(kernels: Any, blocks: list[str | None], owner: str) -> Kernels:
     if not isinstance(kernels, Mapping) or not kernels:
         required = 'a specification such as kz.gaussian("median") | kz.linear(), a dict of them '
         required += 'with at least one block, or "precomputed"'
-        raise argument_error("kernels", owner, required, repr(kernels))
+        raise argument_error("kernels", owner, required, repr(kernels) + _instead_of(kernels))
     if blocks == [None]:
         required = "one specification, because X has no blocks; pass 'blocks' to make them"
         raise argument_error("kernels", owner, required, f"a dict with {list(kernels)}")
@@ -388,6 +434,31 @@ def specified(kernels: Any, blocks: list[str | None], owner: str) -> Kernels:
         check_name(str(block), [str(known) for known in blocks], "kernels", owner)
     each = {str(block): specified(given, [None], owner) for block, given in kernels.items()}
     return reduce(or_, (_on(given, block) for block, given in each.items()))
+
+
+def _instead_of(kernels: Any) -> str:
+    """Say, at the end of a message, what to write for a kernel of another library."""
+    if isinstance(kernels, str) and kernels.lower() in WRITTEN:
+        return f"; write {WRITTEN[kernels.lower()]}"
+    if isinstance(kernels, pm.gp.cov.BaseCovariance):
+        return "; write kz.kernels.covariance(function)"
+    if callable(kernels):
+        return '; write "precomputed", and give function(X) as X, later function(X_new, X)'
+    return ""
+
+
+def _blocks_in_names(columns: pd.Index) -> tuple[list[str], str] | None:
+    """Blocks that a transformer wrote into the names of all columns, and what keeps them apart."""
+    names = columns.tolist()
+    if all(isinstance(name, tuple) and len(name) == 2 for name in names):
+        blocks = list(dict.fromkeys(str(name[0]) for name in names))
+        remedy = "set X.columns = pd.MultiIndex.from_tuples(X.columns)"
+    elif all(isinstance(name, str) and name.partition("__")[2] for name in names):
+        blocks = list(dict.fromkeys(name.partition("__")[0] for name in names))
+        remedy = f"set blocks={ {block: f'{block}__' for block in blocks} }"
+    else:
+        return None
+    return (blocks, remedy) if len(blocks) > 1 else None
 
 
 def _on(kernels: Kernels, block: str) -> Kernels:
@@ -462,6 +533,8 @@ def _columns_of(X: Any, columns: Any, block: str, owner: str) -> Any:
     argument, framed = f'blocks["{block}"]', isinstance(X, pd.DataFrame)
     table = X if framed else pd.DataFrame(X)
     try:
+        if isinstance(columns, int | np.integer):
+            raise TypeError(f"one position is [{columns}]")
         if isinstance(columns, slice) or np.asarray(columns).dtype.kind in "iub":
             chosen = table.iloc[:, columns if isinstance(columns, slice) else np.asarray(columns)]
         elif isinstance(columns, str) and framed:

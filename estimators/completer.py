@@ -26,7 +26,7 @@ from ..validation import (
     check_undated,
     integer_seed,
 )
-from .blocks import Tables, attempt, in_blocks
+from .blocks import OF_NEW, Tables, attempt, in_blocks
 
 OWNER = "KernelCompleter"
 
@@ -220,8 +220,14 @@ class KernelCompleter(
         X = as_frame(X)
         check_one_table(X, "X", OWNER)
         check_undated(X, "X", OWNER)
-        checks = {"allow_nd": True, "ensure_all_finite": "allow-nan"}
-        array = validate_data(self, X, reset=reset, ensure_min_samples=2 if reset else 1, **checks)
+        checks: dict[str, Any] = {"allow_nd": True, "ensure_all_finite": "allow-nan"}
+        checks["ensure_min_samples"] = 2 if reset else 1
+        try:
+            array = validate_data(self, X, reset=reset, **checks)
+        except ValueError as error:
+            if reset:
+                raise
+            raise ValueError(f"{error} {OF_NEW}") from None
         if isinstance(X, pd.DataFrame):
             return {"K0": X}
         deep = array[:, :, None] if array.ndim == 2 else array

@@ -268,11 +268,18 @@ class Selection:
 
     def __repr__(self) -> str:
         chosen = ", ".join(f"{name}={value!r}" for name, value in self.settings.items())
-        tried, scale = self.log_scores["scale"].values.tolist(), next(iter(self.settings.values()))
-        if scale in (tried[0], tried[-1]) and len(tried) > 1:
-            chosen += f", where {scale:g} is at the end of the scales"
+        if note := at_the_end(self.log_scores, next(iter(self.settings.values()))):
+            chosen += f", where {note}"
         best = float(self.log_scores.mean("obs").max())
         return f"Selection({chosen}; held-out log score {best:.3f})"
+
+
+def at_the_end(log_scores: DataArray, scale: float) -> str | None:
+    """Say that the chosen scale is at the end of those tried, beyond which may be better ones."""
+    tried = log_scores["scale"].values.tolist()
+    if scale in (tried[0], tried[-1]) and len(tried) > 1:
+        return f"{scale:g} is at the end of the scales"
+    return None
 
 
 def why_no_selection(model: Any) -> str | None:
