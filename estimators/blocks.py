@@ -258,7 +258,8 @@ class KernelReader(BaseEstimator):
             table = validate_data(self, X, reset=reset, **checks)
         except ValueError as error:
             # scikit-learn names neither the column nor what the kernels are.
-            if np.ndim(X) == 2 and np.asarray(X).dtype.kind in "OUS" and not as_it_is:
+            array = isinstance(X, pd.DataFrame | np.ndarray) and X.ndim == 2 and not as_it_is
+            if array and np.asarray(X).dtype.kind in "OUS":
                 rule = "real numbers (of categories by pd.get_dummies; ids are the index of a "
                 rule += "frame)"
                 for name, column in pd.DataFrame(X).items():

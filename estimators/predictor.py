@@ -395,12 +395,10 @@ class KernelPredictor(KernelReader):
         if sample_weight is None:
             return ordered, None
         sample_weight = as_frame(sample_weight)
-        if np.shape(sample_weight) != (len(ordered),):
-            rule, got = (
-                f"{len(ordered)} numbers, one per object",
-                f"shape {np.shape(sample_weight)}",
-            )
-            raise argument_error("sample_weight", owner, rule, got)
+        n, shape = len(np.asarray(ordered)), np.asarray(sample_weight).shape
+        if shape != (n,):
+            rule = f"{n} numbers, one per object"
+            raise argument_error("sample_weight", owner, rule, f"shape {shape}")
         if labels_of(sample_weight) is None and ordered is not y:
             requirement = "labelled like y, because y is reordered to match X"
             raise argument_error("sample_weight", owner, requirement, type(sample_weight).__name__)
