@@ -397,7 +397,8 @@ def check_labels(
 ) -> tuple[NDArray[np.int64], NDArray]:
     """Return the codes (N,), 0 to C - 1, and the classes (C,) of labels that can be classes.
 
-    `classes`, in the order of the codes, are by default the distinct labels, sorted. Classes
+    `classes`, in the order of the codes, are by default the distinct labels, sorted, or in the
+    order of an ordered Categorical. Classes
     without objects are allowed, labels outside `classes` are not.
     """
     check_unmasked(labels, argument, owner)
@@ -413,6 +414,12 @@ def check_labels(
     if missing.any():
         got = f"{int(missing.sum())} missing, the first at position {int(missing.argmax())}"
         raise argument_error(argument, owner, "without missing labels", got)
+    dtype: Any = getattr(labels, "dtype", None)
+    if classes is None and getattr(dtype, "ordered", False):
+        # Of an ordered Categorical, which has its own order.
+        present = set(values.tolist())
+        used = [category for category in dtype.categories if category in present]
+        classes = used if len(used) > 1 else None
     given, values = values, _of_one_type(values, argument, owner)
     if given.dtype.kind in "OUSM":
         check_storable(list(given), argument, owner)

@@ -75,8 +75,8 @@ class CompositeKernelRegressor(MultiOutputMixin, RegressorMixin, KernelPredictor
     shared: str = "weights"
 
     @override
-    def _response(self, y: np.ndarray) -> np.ndarray:
-        values = np.asarray(y, dtype=float)
+    def _response(self, y: np.ndarray, rows: Any) -> np.ndarray:
+        values = np.asarray(y[rows], dtype=float)
         # One number, or one per output.
         self._mean, self._scale = np.asarray(values.mean(axis=0)), standard_deviation(values)
         self._scale[self._scale == 0] = 1.0

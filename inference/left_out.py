@@ -115,19 +115,42 @@ def log_scores(model: Any, predicted: Dataset, new: Rows) -> NDArray:
     return scores.reshape(len(new), -1).sum(axis=1)
 
 
-def splits(
-    model: Any, folds: int, seed: int, most: int | None = None
-) -> Iterator[tuple[Rows, Rows]]:
-    """Rows of the training objects and of the objects left out, by fold.
+def objects_of(model: Any, stack: DataArray, *, by_ids: bool = False) -> Rows:
+    """Return the number of the object of each row, whatever the order of the rows.
 
-    Folds of two or more objects are stratified by class, and copies of an object are in one fold.
-    Of more than `most` objects, so many take part.
+    Objects, whose copies have one number, are numbered by their kernels and responses, not by where
+    they are. With `by_ids`, they are numbered by their ids, unless these only count the rows.
+    """
+    ids = np.asarray(model.coords["obs"])
+    distinct, first, copy_of = np.unique(ids, return_index=True, return_inverse=True)
+    if by_ids and not np.array_equal(distinct, np.arange(len(ids))):
+        return copy_of
+    K = stack.to_numpy()[:, first]
+    # Sums over the columns, which are in the order of the rows; rounded, since they were added in
+    # another order.
+    contents = [*K.sum(axis=2), *np.einsum("kij,kij->ki", K, K)]
+    contents = [np.round(each / (np.abs(each).max() or 1.0), 9) for each in contents]
+    if "class" in model.coords:
+        contents.append(model.label_codes[first])
+    else:
+        contents += [*model["targets"].get_value()[first].reshape(len(first), -1).T]
+    number = np.empty(len(first), dtype=np.intp)
+    number[np.lexsort(contents)] = np.arange(len(first))
+    return number[copy_of]
+
+
+def splits(
+    model: Any, objects: Rows, folds: int, seed: int, most: int | None = None
+) -> Iterator[tuple[Rows, Rows]]:
+    """Rows of the training objects and of the objects left out, by fold, in the order of `objects`.
+
+    `objects` are their numbers, see `objects_of`. Folds of two or more objects are stratified by
+    class, and copies of an object are in one fold. Of more than `most` objects, so many take part.
     """
     # `import kernelzoo` does without scikit-learn, which takes half a second.
     from sklearn.model_selection import KFold, StratifiedKFold
 
-    ids = np.asarray(model.coords["obs"])
-    _, first, copy_of = np.unique(ids, return_index=True, return_inverse=True)
+    first, order = np.unique(objects, return_index=True)[1], np.argsort(objects, kind="stable")
     y, splitter = np.zeros(len(first), dtype=int), KFold
     if "class" in model.coords:
         y = model.label_codes[first]
@@ -142,7 +165,7 @@ def splits(
     with warnings.catch_warnings(action="ignore", category=UserWarning):
         folds = min(folds, len(chosen))
         for part in splitter(folds, shuffle=True, random_state=seed).split(chosen, y[chosen]):
-            train, new = (np.flatnonzero(np.isin(copy_of, chosen[rows])) for rows in part)
+            train, new = (order[np.isin(objects[order], chosen[rows])] for rows in part)
             yield train, new
 
 
@@ -169,7 +192,8 @@ def loo_kfold(
         Number of folds, with a fit each. They are stratified by class, at most as many as objects
         in the largest class; as many as objects leave out one each. Copies are in one fold.
     random_seed : int, SeedSequence or Generator, default=0
-        Seed of the folds, which are the same for all models of the same ids, and of each fit.
+        Seed of the folds, which are the same for all models of the same ids (without ids: of the
+        same kernels) in any order, and of each fit.
     progressbar : bool, default=True
         Show progress.
     **options
@@ -205,7 +229,7 @@ def loo_kfold(
     stack = kernels_of(model)
     ids = np.asarray(model.coords["obs"])
     scores = DataArray(np.empty(len(ids)), {"obs": ids}, ("obs",))
-    folds = list(splits(model, k, seed))
+    folds = list(splits(model, objects_of(model, stack, by_ids=True), k, seed))
     warned, draws = False, 0
     with stopped_by_ctrl_c(), track(len(folds), "Folds", visible=progressbar) as bar:
         for train, new in folds:
@@ -268,11 +292,18 @@ class Selection:
 
     def __repr__(self) -> str:
         chosen = ", ".join(f"{name}={value!r}" for name, value in self.settings.items())
-        tried, scale = self.log_scores["scale"].values.tolist(), next(iter(self.settings.values()))
-        if scale in (tried[0], tried[-1]) and len(tried) > 1:
-            chosen += f", where {scale:g} is at the end of the scales"
+        if note := at_the_end(self.log_scores, next(iter(self.settings.values()))):
+            chosen += f", where {note}"
         best = float(self.log_scores.mean("obs").max())
         return f"Selection({chosen}; held-out log score {best:.3f})"
+
+
+def at_the_end(log_scores: DataArray, scale: float) -> str | None:
+    """Say that the chosen scale is at the end of those tried, beyond which may be better ones."""
+    tried = log_scores["scale"].values.tolist()
+    if scale in (tried[0], tried[-1]) and len(tried) > 1:
+        return f"{scale:g} is at the end of the scales"
+    return None
 
 
 def why_no_selection(model: Any) -> str | None:
@@ -308,7 +339,7 @@ def select(
     folds : int, default=4
         Number of folds, stratified by class. Copies of an object are in one fold.
     random_seed : int, SeedSequence or Generator, default=0
-        Seed of the folds and of the draws.
+        Seed of the folds, which do not depend on the order of the objects, and of the draws.
     progressbar : bool, default=True
         Show progress.
 
@@ -347,10 +378,26 @@ def select(
     if folds < 2:
         raise argument_error("folds", "select", "2 or more", repr(folds))
     seed = integer_seed(random_seed, "random_seed", "select")
+    return selected(
+        model, tried, objects_of(model, kernels_of(model)), choose_weights, folds, seed, progressbar
+    )
+
+
+def selected(
+    model: Any,
+    tried: Sequence[float],
+    numbers: Rows,
+    choose_weights: bool,
+    folds: int = 4,
+    seed: int = 0,
+    progressbar: bool = False,
+) -> Selection:
+    """Choose as `select` does, with folds of the objects' `numbers`; see `objects_of`."""
+    paper = paper_with("path", model)
     assert paper is not None
     stack = kernels_of(model)
     few = stack.sizes["basis"] <= MOST
-    pairs = list(splits(model, folds, seed, MOST_OF_A_BASIS if few else MOST))
+    pairs = list(splits(model, numbers, folds, seed, MOST_OF_A_BASIS if few else MOST))
     if sum(len(new) for _, new in pairs) > ONE_FOLD:
         pairs = pairs[:1]
     compare = choose_weights and model.learned and len(model.coords["kernel"]) > 1

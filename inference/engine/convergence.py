@@ -130,7 +130,7 @@ _PREDICTIONS_ALONE: ContextVar[bool] = ContextVar("predictions alone", default=F
 
 @contextmanager
 def predictions_alone() -> Iterator[None]:
-    """Fit without `ApproximationWarning`, which is about parameters."""
+    """Fit, or display, without `ApproximationWarning`, which is about parameters."""
     token = _PREDICTIONS_ALONE.set(True)
     try:
         yield
@@ -138,19 +138,18 @@ def predictions_alone() -> Iterator[None]:
         _PREDICTIONS_ALONE.reset(token)
 
 
+def warn_of_approximation(message: str) -> None:
+    """Warn that draws do not represent the posterior, unless only predictions are wanted."""
+    if not _PREDICTIONS_ALONE.get():
+        warn_user(message, ApproximationWarning)
+
+
 def warn_of_poor_approximation(engine: str, k_hat: float, samplers: Sequence[str]) -> None:
-    """Warn that draws do not represent the posterior, and name the `samplers`, best first."""
-    if _PREDICTIONS_ALONE.get():
-        return
-    calls = [f'"{name.lower()}"' for name in samplers]
-    instead = f" For these, run kz.fit(model, {calls[0]})" if calls else ""
-    others = f" (also: {', '.join(calls[1:])})" if calls[1:] else ""
-    warn_user(
-        f"The Pareto k-hat of {engine} is {k_hat:.2g}, above {LARGEST_USABLE}: its draws are not a "
-        "reliable approximation of the posterior. Means and intervals of parameters, including "
-        "weights of kernels, may be far off and are usually much too narrow; predictions are often "
-        f"still good: check them on held-out data.{instead}{others}{'.' if calls else ''}",
-        ApproximationWarning,
+    """Warn that draws do not represent the posterior, and name the best of the `samplers`."""
+    instead = f' Read them from kz.fit(model, "{samplers[0].lower()}").' if samplers else ""
+    warn_of_approximation(
+        f"The Pareto k-hat of {engine} is {k_hat:.2g}, above {LARGEST_USABLE}: its predictions may "
+        f"be good, its parameters (weights of kernels too) are unreliable.{instead}"
     )
 
 

@@ -1,10 +1,16 @@
 """Blocks of features become kernels whose constants come from the training objects."""
 
+import warnings
+
 import numpy as np
 import pandas as pd
+import pymc as pm
 import pytest
 import scipy.sparse
 import xarray as xr
+from sklearn.compose import ColumnTransformer
+from sklearn.gaussian_process.kernels import RBF
+from sklearn.preprocessing import StandardScaler
 
 import kernelzoo as kz
 from kernelzoo.estimators import KernelBlocks
@@ -353,7 +359,27 @@ REFUSED = {
     "empty slice": ({"blocks": {"a": slice(9, None)}}, lambda d: d.flat, "one column"),
     "slice of names": ({"blocks": {"a": slice("g1", "g2")}}, lambda d: d.flat, "positions"),
     "number": ({"blocks": {"a": 1.5}}, lambda d: d.flat, "Got 1.5"),
-    "kernel by name": ({"kernels": "gaussian"}, lambda d: d.X, "one of 'precomputed'"),
+    "position": ({"blocks": {"a": 3}}, lambda d: d.flat, r"blocks\[\"a\"\].*one position is \[3\]"),
+    "text in a column": ({}, lambda d: d.flat.assign(g2="x"), r"X\['g2'\]' .* real numbers"),
+    "text in an array": (
+        {},
+        lambda d: d.flat.assign(g2="x").to_numpy(),
+        r"X\[1\]' .* real numbers",
+    ),
+    "category": (
+        {},
+        lambda d: d.flat.assign(c=d.y.astype("category")),
+        r"X\['c'\]' .* real numbers .*get_dummies",
+    ),
+    "kernel by name": ({"kernels": "gaussian"}, lambda d: d.X, r'write kz.gaussian\("median"\)'),
+    "kernel by another name": ({"kernels": "rbf"}, lambda d: d.flat, r"write kz.gaussian\("),
+    "function": ({"kernels": np.inner}, lambda d: d.flat, r'write "precomputed", and give functi'),
+    "of scikit-learn": ({"kernels": RBF()}, lambda d: d.flat, r'write "precomputed", and give fun'),
+    "of PyMC": (
+        {"kernels": {"rna": pm.gp.cov.ExpQuad(3, 1.0)}},
+        lambda d: d.X,
+        r"write kz.kernels.covariance\(function\)",
+    ),
     "list of kernels": ({"kernels": [kz.linear()]}, lambda d: d.X, r"\| kz.linear\(\)"),
     "unknown block": ({"kernels": {"rn": kz.linear()}}, lambda d: d.X, "nearest is 'rna'"),
     "unknown bound block": ({"kernels": kz.linear().on("rn")}, lambda d: d.X, "nearest is 'rna'"),
@@ -377,6 +403,44 @@ def test_unfit_input_is_refused(case, data):
     # scikit-learn's message for sparse matrices is a TypeError.
     with pytest.raises((ValueError, TypeError), match=message):
         KernelBlocks(**parameters).fit(given(data))
+
+
+def test_blocks_that_are_left_out_are_named(data):
+    for kernels in ({"rna": kz.linear()}, kz.linear().on("rna")):
+        with pytest.warns(kz.kernels.KernelWarning, match="left out.* no kernel: 'protein'"):
+            KernelBlocks(kernels).fit(data.X)
+
+
+def by_transformer(data):
+    parts = [(block, StandardScaler(), list(getattr(data, block))) for block in BOTH]
+    return ColumnTransformer(parts).set_output(transform="pandas").fit_transform(data.flat)
+
+
+LOST = {
+    "transformer": (by_transformer, "blocks={'rna': 'rna__', 'protein': 'protein__'}"),
+    "tuples": (lambda d: d.X.set_axis(d.X.columns.to_flat_index(), axis=1), "from_tuples"),
+}
+
+
+@pytest.mark.parametrize("case", LOST)
+def test_blocks_that_only_names_of_columns_tell_apart_are_named(case, data):
+    make, remedy = LOST[case]
+    flat = make(data)
+    with pytest.warns(kz.kernels.KernelWarning, match="as one block.*'rna', 'protein'") as seen:
+        KernelBlocks().fit(flat)
+    [warning] = seen
+    assert remedy in str(warning.message)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        if case == "tuples":
+            apart = KernelBlocks().fit(
+                flat.set_axis(pd.MultiIndex.from_tuples(flat.columns), axis=1)
+            )
+        else:
+            apart = KernelBlocks(blocks={"rna": "rna__", "protein": "protein__"}).fit(flat)
+        KernelBlocks().fit(data.flat)
+        KernelBlocks().fit(data.flat.add_prefix("num__"))
+    assert apart.kernel_names_.tolist() == BOTH
 
 
 # Input of `fit`, input of `transform`, and part of the message.

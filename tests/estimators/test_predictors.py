@@ -97,7 +97,8 @@ def test_estimator_is_the_model_by_hand(estimator, data):
         beta = result["posterior"]["beta"]
         mean, sd = beta.mean(("chain", "draw")), beta.std(("chain", "draw"))
     else:
-        mean, sd = [0.5, 0.5], [0.0, 0.0]
+        mean, sd = [0.5, 0.5], [np.nan, np.nan]
+        assert fitted.weights_.attrs["note"].startswith("equal weights, chosen by held-out scores")
     np.testing.assert_allclose(fitted.weights_["mean"], mean, rtol=1e-10)
     np.testing.assert_allclose(fitted.weights_["sd"], sd, rtol=1e-10)
     assert fitted.weights_["kernel"].values.tolist() == ["rna", "protein"]
@@ -129,7 +130,8 @@ def test_weights_that_are_known_or_a_point(data):
     X, y = data.train.X, data.train.y
     fixed = KernelProbitClassifier(**FEW, combination="fixed").fit(X, y).weights_
     assert fixed["mean"].values.tolist() == [0.5, 0.5]
-    assert fixed["sd"].values.tolist() == [0, 0]
+    assert fixed["sd"].isnull().all()
+    assert "note" not in fixed.attrs
     one = KernelProbitClassifier(kz.linear(), **FEW).fit(data.train.flat, y).weights_
     assert one["kernel"].values.tolist() == ["linear"]
     assert one["mean"].values.tolist() == [1]
@@ -230,7 +232,12 @@ def test_weights_are_powers_of_the_likelihoods(data, estimator, fixed):
         ([1, np.nan], "whole numbers.* Got nan for 'id1'"),
         ([1, np.inf], "whole numbers.* Got inf for 'id1'"),
         ([0, 0], "not all zero. Got 0 for 'id0'"),
-        ([1, 1, 1], "inconsistent numbers of samples"),
+        ([1, 1, 1], r"'sample_weight' .* 2 numbers, one per object. Got shape \(3,\)"),
+        (np.ones((2, 2)), r"'sample_weight' .* Got shape \(2, 2\)"),
+        (2, r"'sample_weight' .* Got shape \(\)"),
+        ([1, 1e9], r"'sample_weight' .* that memory holds. Got a sum of 1e\+09 for 2 objects"),
+        ([1, 1e30], r"'sample_weight' .* that memory holds"),
+        ([2, 0], "'sample_weight' .* above 0 for objects of at least two classes. Got only 'a'"),
         (pd.Series([1, 1], ["id0", "id7"]), "the unknown 'id7'"),
     ],
 )
@@ -325,6 +332,19 @@ def test_permuted_training_objects_give_the_same_answer(data):
     error = np.hypot(*(each["probability_sd"] for each in p)) / np.sqrt(2000)
     difference = p[0]["probability"] - p[1]["probability"]
     assert (np.abs(difference) < 5 * error + 1e-3).all()
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_order_of_rows_without_ids_changes_no_choice(estimator, data):
+    """Bug: probabilities moved by a third, since rows in the same places were left out."""
+    X, y = data.flat.to_numpy(), response(estimator, data).to_numpy()
+    order = np.random.default_rng(2).permutation(len(y))
+    few = {"draws": 20, "random_state": 1, "combination": "fixed"}
+    one = estimator(**few).fit(X, y).selection_
+    other = estimator(**few).fit(X[order], y[order]).selection_
+    assert one["features"].values.tolist() == ["gaussian", "inverse_multiquadric"]
+    assert one.attrs == other.attrs
+    np.testing.assert_allclose(one[..., order], other, rtol=1e-6)
 
 
 def test_an_object_left_out_does_not_leak(data):
@@ -479,7 +499,7 @@ def test_files_hold_the_features_once(tmp_path):
         ({"max_second": 3}, "max_second.*Did you mean 'max_seconds'"),
         ({"draws": 3}, "'fit_options' argument of KernelProbitClassifier .* own parameters"),
         ({"random_seed": 3}, "'fit_options' argument .* without .* seed"),
-        ("tune=3", "unsupported operand"),
+        ("tune=3", "'fit_options' argument of KernelProbitClassifier must be a dict"),
     ],
 )
 def test_unfit_further_arguments_are_refused(options, message, data):
@@ -590,6 +610,81 @@ def test_every_parameter_is_documented(estimator):
     text = estimator.__doc__
     for name in estimator().get_params():
         assert f"{name}" in text.partition("Attributes\n")[0]
+
+
+def test_ordered_categories_keep_their_order_in_the_model(data):
+    """scikit-learn's classes are sorted, and so are the columns of probabilities."""
+    X, names = data.train.X, ["low", "mid", "high"]
+    y = pd.Series(np.digitize(data.train.target, [-0.5, 0.5]), data.train.y.index)
+    ranked = y.map(dict(enumerate(names))).astype(pd.CategoricalDtype([*names, "top"], True))
+    fitted = KernelProbitClassifier(**PROBIT).fit(X, ranked.iloc[::-1])
+    assert list(fitted.model_.coords["class"]) == names
+    assert list(kz.MultinomialProbit(kz.linear()(X["rna"]), ranked).coords["class"]) == names
+    assert fitted.classes_.tolist() == sorted(names)
+    # The codes have the order of the categories.
+    expected = KernelProbitClassifier(**PROBIT).fit(X, y).predict_proba(data.new.X)
+    np.testing.assert_array_equal(fitted.predict_proba(data.new.X), expected[:, [2, 0, 1]])
+    labels = np.array(names)[expected.argmax(axis=1)]
+    assert fitted.predict(data.new.X).tolist() == labels.tolist()
+    again = KernelProbitClassifier.from_result(
+        fitted.result_, X, ranked, **fitted.get_params()
+    ).predict_proba(data.new.X)
+    np.testing.assert_allclose(again, fitted.predict_proba(data.new.X), rtol=1e-10)
+
+
+def test_a_class_whose_objects_have_no_weight_stays(data):
+    """Bug: it was dropped from `classes_` without a word."""
+    X = data.train.X
+    y = pd.Series(np.digitize(data.train.target, [-0.5, 0.5]), data.train.y.index)
+    fitted = KernelProbitClassifier(**PROBIT).fit(X, y, sample_weight=(y != 1).astype(int))
+    assert fitted.classes_.tolist() == list(fitted.model_.coords["class"]) == [0, 1, 2]
+    p = fitted.predict_proba(data.new.X)
+    assert p.shape == (len(data.new.y), 3)
+    assert p[:, 1].mean() < 1 / 3
+
+
+def test_a_scale_at_the_end_of_those_tried_is_noted(data, monkeypatch):
+    monkeypatch.setattr(predictor, "SCALES", (1.0, 10.0))
+    X, y = data.train.X, data.train.y
+    few = {"kernels": kz.linear(), "combination": "fixed", "draws": 20, "random_state": 1}
+    chosen = KernelProbitClassifier(**few).fit(X, y).selection_
+    note = f"upsilon={chosen.attrs['scale']:g} is at the end of the scales that were tried"
+    assert chosen.attrs["note"] == note
+    monkeypatch.setattr(predictor, "SCALES", (1e-6, chosen.attrs["scale"], 1e9))
+    between = KernelProbitClassifier(**few).fit(X, y).selection_
+    assert "note" not in between.attrs
+
+
+@pytest.mark.filterwarnings("error::kernelzoo.ApproximationWarning")
+def test_nothing_warns_because_it_was_displayed(data):
+    """Bug: scikit-learn's table of attributes reads `weights_`, which warned twice."""
+    fitted = KernelProbitClassifier(**PROBIT | {"draws": 200}).fit(data.train.X, data.train.y)
+    assert fitted.result_.attrs["pareto_k"] > 0.7
+    assert "weights_" in fitted._repr_mimebundle_()["text/html"]
+    assert "weights_" in make_pipeline(fitted)._repr_mimebundle_()["text/html"]
+    with pytest.raises(kz.ApproximationWarning, match="weights are unreliable"):
+        fitted.weights_  # noqa: B018
+
+
+def test_class_weight_is_refused_with_what_to_write():
+    with pytest.raises(TypeError, match=r"no 'class_weight'.*sample_weight"):
+        KernelProbitClassifier(class_weight="balanced")
+
+
+def test_weights_of_the_wrong_shape_are_named_in_scores_too(data, classifier):
+    for weights in (np.ones(3), np.ones((len(data.train.y), 2))):
+        with pytest.raises(ValueError, match=r"'sample_weight' .* one per object. Got shape"):
+            classifier.score(data.train.X, data.train.y, weights)
+
+
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
+@pytest.mark.parametrize("given", [lambda K: K.to_numpy(), lambda K: K, lambda K: {"a": K.values}])
+def test_kernels_among_new_objects_say_what_is_expected(given, data):
+    K = data.rna @ data.rna.T
+    fitted = KernelProbitClassifier("precomputed", **PROBIT)
+    fitted.fit(given(K.iloc[:22, :22]), data.train.y.to_numpy())
+    with pytest.raises(ValueError, match=r"[nN]ew objects.*training objects"):
+        fitted.predict(given(K.iloc[22:, 22:]))
 
 
 @pytest.mark.slow
@@ -769,7 +864,6 @@ def test_default_kernels_are_those_that_predict_better(winner, monkeypatch):
 
 @pytest.mark.parametrize("heavy", [True, False])
 def test_saved_choices_are_read_and_not_made_again(heavy, monkeypatch):
-    """Folds depend on ids: of an array, another choice can come out."""
     monkeypatch.setattr(predictor, "SCALES", SCALES)
     X, y = with_outliers(heavy)
     X = pd.DataFrame(X, [f"i{row}" for row in range(60)], list("abcd"))
@@ -778,7 +872,7 @@ def test_saved_choices_are_read_and_not_made_again(heavy, monkeypatch):
     def no_choice(*_, **__):
         raise AssertionError
 
-    monkeypatch.setattr(predictor, "select", no_choice)
+    monkeypatch.setattr(predictor, "selected", no_choice)
     again = KernelProbitClassifier.from_result(fitted.result_, X, y, **fitted.get_params())
     assert again.standardize_ == fitted.standardize_ == ("rank" if heavy else "scale")
     assert again.model_.upsilon == fitted.model_.upsilon
