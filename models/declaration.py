@@ -1,6 +1,5 @@
 """Base classes of the papers' models: any of them, and those on a composite kernel."""
 
-import warnings
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from contextvars import ContextVar
 from copy import deepcopy
@@ -16,6 +15,7 @@ import pymc as pm
 import xarray as xr
 from pytensor.tensor import TensorVariable
 
+from ..user_warnings import silent
 from ..validation import (
     argument_error,
     check_codes,
@@ -383,9 +383,8 @@ def _redeclared[M: Declaration](
     coords: Mapping[str, Any],
 ) -> M:
     """Call the constructor again and restore the data that were set since."""
-    with warnings.catch_warnings():
-        # The first declaration has issued the warnings.
-        warnings.simplefilter("ignore", UserWarning)
+    # The first declaration has issued the warnings.
+    with silent():
         model = cls(*args, **kwargs)
     for name, values in data.items():
         dims = model.named_vars_to_dims.get(name, ())
