@@ -19,7 +19,7 @@ from ..inference.engine.convergence import (
     predictions_alone,
     warn_of_approximation,
 )
-from ..inference.engine.provenance import check_fitted, check_result
+from ..inference.engine.provenance import check_fitted, check_result, damaged, read_number
 from ..inference.left_out import (
     SCALES,
     Rows,
@@ -228,7 +228,7 @@ class KernelPredictor(KernelReader):
         if (order := _order_in(result, ids)) is not None:
             y, sample_weight = (_with_ids(each, ids) for each in (y, sample_weight))
         # Results of earlier versions do not name the choice, which is then made again.
-        saved = result["selection"].attrs if "selection" in result.children else {}
+        saved = _saved_choice(result)
         estimator._declare(X, y, sample_weight, order, saved)
         try:
             check_fitted(estimator.model_, result, f"{cls.__name__}.from_result")
@@ -449,6 +449,19 @@ def _check_responses(y: Any, owner: str) -> None:
         # NumPy would turn the others into strings.
         got = " and ".join(sorted(types))
         raise argument_error("y", owner, "labels of one type, so that classes can be sorted", got)
+
+
+def _saved_choice(result: DataTree) -> Mapping[Any, Any]:
+    """Return what an estimator chose, from its saved result; empty without, as in old ones."""
+    saved = result["selection"].attrs if "selection" in result.children else {}
+    if saved:
+        if not isinstance(features := saved.get("features"), str):
+            raise damaged("features", features)
+        if (weights := saved.get("weights")) not in ("fixed", "mean"):
+            raise damaged("weights", weights)
+        if not read_number(saved, "scale") > 0:
+            raise damaged("scale", saved.get("scale"))
+    return saved
 
 
 def weights_of(model: Any, result: DataTree) -> Dataset:

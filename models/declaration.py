@@ -1,24 +1,21 @@
 """Base classes of the papers' models: any of them, and those on a composite kernel."""
 
-import warnings
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from contextvars import ContextVar
 from copy import deepcopy
 from functools import partial
 from inspect import Signature, signature
 from numbers import Real
-from types import MappingProxyType, MethodType, SimpleNamespace
+from types import MappingProxyType, MethodType
 from typing import Any, ClassVar, Self, SupportsIndex, override
 
 import cloudpickle
 import numpy as np
 import pymc as pm
-import pytensor
 import xarray as xr
-from pymc.initial_point import convert_str_to_rv_dict, make_initial_point_fn
-from pytensor.graph.replace import clone_replace
 from pytensor.tensor import TensorVariable
 
+from ..user_warnings import silent
 from ..validation import (
     argument_error,
     check_codes,
@@ -30,6 +27,7 @@ from ..validation import (
     check_unmasked,
 )
 from .combinations.sums import Combination, WeightedSum
+from .initial_point import compile_initial_point
 from .kernels.dask_stack import read_kernels
 from .kernels.labels import aligned, ids_along
 from .kernels.source import DIMS, IN_MEMORY, KernelSource, ParametricStack
@@ -277,29 +275,9 @@ class Declaration(pm.Model):
         jitter_rvs: Collection[TensorVariable] | None = None,
         return_transformed: bool = True,
     ) -> Callable[..., dict[str, Any]]:
-        """Compile PyMC's initial point, with observed variables at their values.
-
-        PyMC draws observed variables, so that variables that depend on them would start at another
-        point at each call.
-        """
-        data = {rv: self.rvs_to_values[rv] for rv in self.observed_RVs}
-        given = dict(zip(self.free_RVs, clone_replace(self.free_RVs, data), strict=True))
-        conditioned = SimpleNamespace(
-            free_RVs=list(given.values()),
-            rvs_to_transforms={new: self.rvs_to_transforms[rv] for rv, new in given.items()},
-            rvs_to_initial_values={
-                new: self.rvs_to_initial_values[rv] for rv, new in given.items()
-            },
+        return compile_initial_point(
+            self, overrides or {}, jitter_rvs or (), return_transformed=return_transformed
         )
-        starts = convert_str_to_rv_dict(self, dict(overrides or {}))
-        # The function is called once; compiling it in C would take seconds.
-        with pytensor.config.change_flags(cxx=""):
-            return make_initial_point_fn(
-                model=conditioned,
-                overrides={given[rv]: start for rv, start in starts.items()},
-                jitter_rvs={given[rv] for rv in jitter_rvs or ()},
-                return_transformed=return_transformed,
-            )
 
     def _terms(self) -> frozenset[str]:
         terms = [*self.free_RVs, *self.observed_RVs, *self.potentials]
@@ -410,9 +388,8 @@ def _redeclared[M: Declaration](
     coords: Mapping[str, Any],
 ) -> M:
     """Call the constructor again and restore the data that were set since."""
-    with warnings.catch_warnings():
-        # The first declaration has issued the warnings.
-        warnings.simplefilter("ignore", UserWarning)
+    # The first declaration has issued the warnings.
+    with silent():
         model = cls(*args, **kwargs)
     for name, values in data.items():
         dims = model.named_vars_to_dims.get(name, ())

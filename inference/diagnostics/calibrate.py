@@ -30,7 +30,7 @@ from xarray import DataTree
 from ...models.declaration import Declaration
 from ...validation import Count, Seed, argument_error, check_arguments, check_count, integer_seed
 from ..engine.engine import Engine, applicable, variables_drawn
-from ..engine.evaluation import arrays_in, compiling_with, python_mode
+from ..engine.evaluation import arrays_in, python_mode, settings_kept
 from ..engine.fit import fit
 from ..engine.groups import compile_log_likelihood, lacks
 from ..engine.paper import identified
@@ -319,8 +319,7 @@ class Replicates:
 
     @cached_property
     def _log_likelihood(self) -> Any:
-        with compiling_with(python_mode()):
-            return compile_log_likelihood(self.simulator.model)
+        return compile_log_likelihood(self.simulator.model)
 
     def __call__(self, number: int) -> Record:
         """Run the replicate of a number."""
@@ -473,10 +472,9 @@ def _compiled(
     """Make a function of values by name and a seed: draws of variables given those of others."""
     inputs = [rv.type(name=rv.name) for rv in given]
     replaced = graph_replace(list(outputs), dict(zip(given, inputs, strict=True)), strict=False)
-    with compiling_with(python_mode()):
-        function, updates = compile_graph(
-            inputs, replaced, random_seed=False, return_updates=True, on_unused_input="ignore"
-        )
+    options: Any = {"random_seed": False, "return_updates": True, "on_unused_input": "ignore"}
+    with settings_kept():
+        function, updates = compile_graph(inputs, replaced, mode=python_mode(), **options)
     names, generators = [str(rv.name) for rv in outputs], list(updates)
 
     def draw(values: Mapping[str, NDArray], seed: int) -> Values:

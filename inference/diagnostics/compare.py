@@ -25,6 +25,7 @@ from ..engine.provenance import (
     data_in,
     differing_data,
     differing_terms,
+    read_number,
 )
 from ..engine.result import pooled, stamp
 from .scores import held_out
@@ -338,7 +339,7 @@ def _mean_wasserstein(dataset: Dataset, reference: Dataset, moments: Table, name
 
 def _cost(tree: DataTree, moments: Table) -> dict[str, Any]:
     posterior = tree["posterior"].sizes if "posterior" in tree.children else {}
-    seconds = float(tree.attrs.get("seconds", np.nan))
+    seconds = read_number(tree.attrs, "seconds")
     kind = tree.attrs.get("kind", "mcmc")
     row = {
         "kind": kind,
@@ -349,5 +350,5 @@ def _cost(tree: DataTree, moments: Table) -> dict[str, Any]:
         "pareto_k": k_hat_of(tree),
     }
     if "log_evidence" in tree.attrs:
-        row["log_evidence"] = float(tree.attrs["log_evidence"])
+        row["log_evidence"] = read_number(tree.attrs, "log_evidence")
     return row

@@ -2,12 +2,11 @@
 
 import reprlib
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from inspect import signature
 from math import inf
-from multiprocessing.context import BaseContext
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,6 @@ import pymc as pm
 import pytensor.tensor as pt
 import xarray as xr
 from numpy.typing import NDArray
-from pymc.sampling.parallel import _cpu_count, _initialize_multiprocessing_context
 from pytensor.compile.mode import get_mode
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import graph_replace
@@ -24,8 +22,15 @@ from xarray import Dataset, DataTree
 from ...validation import argument_error, check_name
 from .convergence import judge_chains
 from .engine import Engine, Run, variables_drawn
-from .evaluation import compile_at_point, compiling_with, mode_worth, python_mode
-from .progress import Clock, end_of_time, interruptible, quiet_sampler, track
+from .evaluation import compile_at_point, compiled_by, mode_worth, settings_kept
+from .progress import (
+    Clock,
+    end_of_time,
+    interruptible,
+    noting_interrupt,
+    quiet_sampler,
+    track,
+)
 from .result import (
     RunningMoments,
     Store,
@@ -36,6 +41,7 @@ from .result import (
     with_group,
 )
 from .tasks import Record, active_client, outcomes_of
+from .workers import context_of_workers, processes
 
 
 def run_chains(model: pm.Model, run: Run, *, callbacks: bool = True, **options: Any) -> DataTree:
@@ -76,11 +82,13 @@ def run_chains(model: pm.Model, run: Run, *, callbacks: bool = True, **options: 
     if callbacks:
         at_once = processes(run)
         if at_once > 1:
-            check_main_guard(user.get("mp_ctx"))
+            user["mp_ctx"] = context_of_workers(user.get("mp_ctx"), theirs)
         end = end_of_time(run.clock, number, in_turn=at_once == 1)
-        called += [*filter(None, [user.pop("callback", None)]), end]
+        if (callback := user.pop("callback", None)) is not None:
+            called.append(noting_interrupt(callback, run.clock))
+        called.append(end)
         options["callback"] = lambda trace, draw: [each(trace=trace, draw=draw) for each in called]
-    with model, compiling_with(mode):
+    with compiled_by(mode, model):
         tree = pm.sample(
             run.draws,
             tune=run.tune,
@@ -201,31 +209,6 @@ class MomentsOfChains:
         return joined.assign_coords(chain=numbers, draws=("chain", counts))
 
 
-@cache
-def check_main_guard(mp_ctx: BaseContext | str | None = None) -> None:
-    """Raise RuntimeError unless new processes that do not fork can import the main program."""
-    # PyMC would wait for ever for a process that fails to do so to read the model.
-    context = _initialize_multiprocessing_context(mp_ctx, quiet=True)
-    if context.get_start_method() == "fork":
-        return
-    trial = context.Process(daemon=True)
-    # Within such a program's second run, multiprocessing itself refuses to begin a process.
-    with suppress(RuntimeError):
-        trial.start()
-        trial.join()
-    if trial.exitcode != 0:
-        raise RuntimeError(
-            "This fit runs in processes that import the main program again, which fails. Put what "
-            'the program does under if __name__ == "__main__":, or, for engines with chains, pass '
-            "cores=1."
-        )
-
-
-def processes(run: Run) -> int:
-    """Chains that run at once: `cores`, or PyMC's default."""
-    return min(run.cores or min(4, max(1, _cpu_count())), run.chains)
-
-
 def make_lean(tree: DataTree, model: pm.Model, run: Run) -> None:
     """Drop the draws that the run does not keep; add the moments of the streamed variables."""
     posterior = tree["posterior"].to_dataset()
@@ -274,7 +257,7 @@ def sample_on_workers(engine: Engine, model: pm.Model, run: Run) -> DataTree:
 def _sample_chain(engine: Engine, model: pm.Model, run: Run, seconds: float, number: int) -> Record:
     """Sample the chain with a given number, and end it after `seconds`."""
     run = replace(run, chain=number, cores=1, progressbar=False, clock=Clock(seconds))
-    with interruptible(engine.name, run.clock), quiet_sampler(), compiling_with(python_mode()):
+    with interruptible(engine.name, run.clock), quiet_sampler(), settings_kept():
         tree = engine.run(model, run)
     return {"tree": tree, "ended": run.clock.ended}
 

@@ -26,7 +26,7 @@ from xarray import Dataset, DataTree
 from ...user_warnings import warn_user
 from .engine import Run
 from .paper import identified
-from .provenance import check_result
+from .provenance import check_result, read_number
 from .result import Converged, constant_variable
 
 RHAT_BOUND = 1.01
@@ -115,7 +115,9 @@ def k_hat_of_ratios(log_ratio: NDArray[np.float64]) -> float:
 
 def k_hat_of(result: DataTree) -> float:
     """Pareto k-hat from the attributes of a result, or else from its draws."""
-    return float(result.attrs["pareto_k"]) if "pareto_k" in result.attrs else pareto_k(result)
+    if "pareto_k" in result.attrs:
+        return read_number(result.attrs, "pareto_k")
+    return pareto_k(result)
 
 
 def is_unreliable(k_hat: float) -> bool:

@@ -34,7 +34,7 @@ from .chains import check_initvals
 from .completions import fit_each_completion
 from .convergence import is_unreliable, k_hat_of, warn_of_poor_approximation
 from .engine import Engine, Run, applicable, coordinates, engines_for, variables_drawn
-from .evaluation import compiling_with, python_mode
+from .evaluation import settings_kept
 from .groups import densities_of, why_no_log_likelihood
 from .paper import paper_with
 from .progress import Clock, can_show, interruptible
@@ -86,7 +86,7 @@ def fit(
     store : path, optional
         New folder, for PyMC's NUTS, Gibbs and Exact on this machine, to which kept draws are
         written as they are made, as ``NAME.npy`` (chain, draw, ...). After an error or a kill,
-        ``counts.npy`` says how many draws of each chain they hold.
+        ``counts`` says how many draws of each chain they hold.
     log_likelihood : bool, default=True
         Add the group ``log_likelihood`` for ``az.loo``, if draws of all free variables are kept in
         memory. ``kz.extend(model, result, "log_likelihood")`` says why it is missing.
@@ -220,7 +220,7 @@ def _fit_one(model: pm.Model, run: Run, engine: Engine, blas_threads: int | None
         interruptible(engine.name, run.clock),
         threadpool_limits(blas_threads, user_api="blas"),
         numpy_warnings(),
-        compiling_with(python_mode()),
+        settings_kept(),
     ):
         tree = engine.run(model, replace(run, log_likelihood=wanted))
     seconds = time.perf_counter() - begun

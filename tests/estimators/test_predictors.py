@@ -458,6 +458,21 @@ def test_saved_results_under_other_parameters_are_refused_with_the_remedy(data, 
         type(classifier).from_result(classifier.result_, data.train.X, data.train.y, **given)
 
 
+@pytest.mark.parametrize(
+    ("name", "text"), [("features", None), ("scale", "many"), ("scale", -1.0), ("weights", "{")]
+)
+def test_damaged_attributes_of_a_saved_choice_are_named(data, classifier, name, text):
+    """Bug: KeyError or the error of a model about its argument."""
+    result = classifier.result_.copy()
+    saved = {"features": "gaussian", "scale": 1.0, "weights": "mean"} | {name: text}
+    attributes = {key: value for key, value in saved.items() if value is not None}
+    result["selection"] = xr.DataTree(xr.Dataset(attrs=attributes))
+    with pytest.raises(ValueError, match=f"attribute {name!r} of the result is damaged"):
+        KernelProbitClassifier.from_result(
+            result, data.train.X, data.train.y, **classifier.get_params()
+        )
+
+
 def test_saved_results_under_swapped_names_of_blocks_are_refused(data):
     X, y = data.train.X.to_numpy(), data.train.y.to_numpy()
     first, second = slice(0, 2), slice(2, X.shape[1])

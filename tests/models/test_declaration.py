@@ -383,3 +383,18 @@ def test_weights_changed_in_place_do_not_change_a_pickled_model():
     weights[:] = [0.1, 0.9]
     twin = pickle.loads(pickle.dumps(model))
     assert twin.compile_logp()(point) == pytest.approx(before)
+
+
+def test_a_model_that_is_declared_again_leaves_the_filters_of_warnings(monkeypatch):
+    """Bug: where two threads did so at once, all UserWarnings were ignored for good."""
+    model, seen = kz.MultinomialProbit.example(), []
+    before = list(warnings.filters)
+    declare = kz.MultinomialProbit.seal
+
+    def noting(self):
+        seen.append(list(warnings.filters))
+        declare(self)
+
+    monkeypatch.setattr(kz.MultinomialProbit, "seal", noting)
+    model.redeclared(upsilon=2.0)
+    assert seen == [before]
