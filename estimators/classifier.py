@@ -95,7 +95,7 @@ class KernelProbitClassifier(ClassifierMixin, KernelPredictor):
 
     @override
     def _checked_responses(self, y: Any) -> Any:
-        dtype = getattr(y, "dtype", None)
+        dtype: Any = getattr(y, "dtype", None)
         self._ranked = list(dtype.categories) if getattr(dtype, "ordered", False) else None
         return super()._checked_responses(y)
 

@@ -428,11 +428,12 @@ class SMC(Engine):
     def run(self, model: pm.Model, run: Run) -> DataTree:
         population = _prior_population(model, run.draws * run.chains, run.rng())
         by_chain = zip(*(np.split(each, run.chains) for each in population.values()), strict=True)
-        options = {"compile_kwargs": {"mode": mode_worth(run.chains * run.draws * _MOVES)}}
+        mode = mode_worth(run.chains * run.draws * _MOVES)
+        options: dict[str, Any] = {"compile_kwargs": {"mode": mode}}
         options |= run.sampler_options
         if max(1, min(run.cores or _cpu_count(), run.chains)) > 1:
-            given = options.get("mp_ctx"), options["compile_kwargs"].get("mode")
-            options["mp_ctx"] = context_of_workers(*given)
+            mode = options["compile_kwargs"].get("mode")
+            options["mp_ctx"] = context_of_workers(options.get("mp_ctx"), mode)
         tree = pm.sample_smc(
             run.draws,
             start=[dict(zip(population, values, strict=True)) for values in by_chain],

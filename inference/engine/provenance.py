@@ -73,9 +73,9 @@ def differing_terms(one: Attributes, other: Attributes) -> list[str]:
     # Fingerprints from different versions of the libraries are not comparable.
     if not compared or one.get("versions") != other.get("versions"):
         return []
-    mine, theirs = (read_attribute(each, "declared", {}) for each in (one, other))
+    mine, theirs = (declared_in(each) for each in (one, other))
     differ = {name for name in mine.keys() & theirs.keys() if mine[name] != theirs[name]}
-    of_one, of_other = (set(read_attribute(each, "terms", [])) for each in (one, other))
+    of_one, of_other = (terms_in(each) for each in (one, other))
     terms = sorted(of_one ^ of_other) if of_one and of_other else []
     # If variables have been integrated out, the likelihoods' fingerprints rightly differ, but not
     # the names of the observed variables and potentials.
@@ -93,6 +93,17 @@ def read_attribute[Content](attributes: Attributes, name: str, default: Content)
         if isinstance(content := json.loads(text), type(default)):
             return content
     raise damaged(name, text)
+
+
+def declared_in(attributes: Attributes) -> dict[str, str]:
+    """Fingerprints of a result's variables, by name."""
+    return read_attribute(attributes, "declared", {})
+
+
+def terms_in(attributes: Attributes) -> set[str]:
+    """Names of a result's observed variables and potentials."""
+    nothing: list[str] = []
+    return set(read_attribute(attributes, "terms", nothing))
 
 
 def read_number(attributes: Attributes, name: str, default: float = np.nan) -> float:
@@ -171,7 +182,7 @@ def check_fitted(model: pm.Model, result: DataTree, owner: str) -> None:
         got = f"a result with other values of {', '.join(differ)}"
         raise argument_error("result", owner, "a result of fit on the model's data", got)
     rule = "a result of fit under the model's priors and likelihood"
-    drawn = read_attribute(result.attrs, "declared", {}).keys()
+    drawn = declared_in(result.attrs).keys()
     free = {str(rv.name) for rv in model.free_RVs}
     if differ := sorted((drawn & own.keys()) | (free & theirs.keys())):
         got = f"a result in which {', '.join(differ)} is random, or known, and the reverse here"
