@@ -31,7 +31,12 @@ from ...validation import (
     integer_seed,
 )
 from .completions import fit_each_completion
-from .convergence import is_unreliable, k_hat_of, warn_of_poor_approximation
+from .convergence import (
+    is_unreliable,
+    k_hat_of,
+    note_of_poor_approximation,
+    warn_of_poor_approximation,
+)
 from .engine import Engine, Run, applicable, coordinates, engines_for, variables_drawn
 from .evaluation import compiling_with, python_mode
 from .groups import densities_of, why_no_log_likelihood
@@ -105,7 +110,9 @@ def fit(
         ArviZ layout: ``posterior``, ``sample_stats``, ``observed_data``, ``constant_data``,
         ``log_likelihood``; deterministic engines add ``variational`` or ``point``, and
         ``trajectory`` with the objective by iteration. The attributes name the engine, its kind and
-        settings, the seed, seconds, convergence ("yes", "no", "unknown") and versions. Interrupted
+        settings, the seed, seconds, convergence ("yes", "no", "unknown") and versions. Of
+        approximations the search has converged (the bound, or the mode): whether their draws are
+        reliable is what ``pareto_k`` says, and ``note`` where it is above 0.7. Interrupted
         chains are kept as ``pm.sample`` keeps them; ``moments`` use all draws of all chains.
 
         A model of completed kernels (``complete_kernels``) is fitted on each of their draws, and
@@ -225,6 +232,8 @@ def _fit_one(model: pm.Model, run: Run, engine: Engine, blas_threads: int | None
         raise TypeError(f"{engine.name} must return a DataTree with 'posterior'. Got {type(tree)}.")
     if run.clock.ended or run.clock.pressed:
         _mark_as_ended(tree, engine, run.clock)
+    if engine.kind == "vb":
+        note_of_poor_approximation(tree)
     if wanted and "log_likelihood" not in tree.children:
         # Ctrl-C in its evaluation keeps the fit.
         with suppress(KeyboardInterrupt), numpy_warnings():
