@@ -127,15 +127,16 @@ def is_unreliable(k_hat: float) -> bool:
     return k_hat > LARGEST_USABLE
 
 
-def note_of_poor_approximation(tree: DataTree) -> None:
-    """Say in a result what has converged where k-hat says that its draws are not reliable."""
-    if tree.attrs.get("converged") == "yes" and is_unreliable(k_hat := k_hat_of(tree)):
-        said = f"{tree.attrs['note']} " if "note" in tree.attrs else ""
-        tree.attrs["note"] = (
-            f"{said}Only the search has converged (converged='yes'): the draws are not a reliable "
-            f"approximation of the posterior, as their Pareto k-hat is {k_hat:.2g}, above "
-            f"{LARGEST_USABLE}."
-        )
+def note_of_poor_approximation(result: DataTree, k_hat: float) -> None:
+    """Say in a result what has converged, where k-hat says that its draws are not reliable."""
+    if result.attrs.get("converged") != "yes":
+        return
+    said = f"{result.attrs['note']} " if "note" in result.attrs else ""
+    result.attrs["note"] = (
+        f"{said}What has converged is the search for the approximation. Its draws are not a "
+        f"reliable approximation of the posterior: their Pareto k-hat is {k_hat:.2g}, above "
+        f"{LARGEST_USABLE}."
+    )
 
 
 #: Whether only predictions are wanted of fits in this thread. `warnings.catch_warnings` would

@@ -182,6 +182,7 @@ def fit(
     else:
         result = fit_one(model, run)
     if engine.kind == "vb" and is_unreliable(k_hat := k_hat_of(result)):
+        note_of_poor_approximation(result, k_hat)
         serving = [e for e in engines_for(model) if coordinates(model) <= (e.largest or inf)]
         samplers = [each.name for each in serving if each.kind in ("exact", "mcmc")]
         warn_of_poor_approximation(engine.name, k_hat, samplers)
@@ -232,8 +233,6 @@ def _fit_one(model: pm.Model, run: Run, engine: Engine, blas_threads: int | None
         raise TypeError(f"{engine.name} must return a DataTree with 'posterior'. Got {type(tree)}.")
     if run.clock.ended or run.clock.pressed:
         _mark_as_ended(tree, engine, run.clock)
-    if engine.kind == "vb":
-        note_of_poor_approximation(tree)
     if wanted and "log_likelihood" not in tree.children:
         # Ctrl-C in its evaluation keeps the fit.
         with suppress(KeyboardInterrupt), numpy_warnings():

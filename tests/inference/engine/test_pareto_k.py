@@ -114,7 +114,7 @@ def test_a_result_says_what_has_converged(model, approximate, k_hat, noted):
         fitted = kz.fit(model, approximate(k_hat), log_likelihood=False)
     assert fitted.attrs["converged"] == "yes"
     note = fitted.attrs.get("note", "")
-    assert note.startswith("Only the search has converged") == noted
+    assert note.startswith("What has converged is the search") == noted
     assert (f"k-hat is {k_hat:.2g}" in note) == noted
 
 
