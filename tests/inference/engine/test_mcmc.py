@@ -134,6 +134,9 @@ def test_the_quantity_with_the_fewest_effective_draws_decides(pair):
         tree = chains(x, z)
         assert convergence_of_chains(tree, pair, 500) == "no"
         assert f"effective number of draws of {name} is" in tree.attrs["note"]
+    elements = az.from_dict({"posterior": {"x": np.stack([good, few, good], axis=-1)}})
+    assert convergence_of_chains(elements, pair, 500) == "no"
+    assert "effective number of draws of x[1] is" in elements.attrs["note"]
 
 
 @pytest.mark.parametrize(("least", "expected"), [(100, "yes"), (99.9, "no")])
