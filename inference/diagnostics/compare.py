@@ -369,8 +369,8 @@ def _cost(tree: DataTree, moments: Table) -> dict[str, Any]:
 
 def _readable(tree: DataTree, quantities: Dataset) -> dict[str, str]:
     """Whether a result can be read for weights, if it has any, and for predictions."""
-    row = {}
-    if names := names_of_weights(quantities):
+    row: dict[str, str] = {}
+    if names := _names_of_weights(quantities):
         row["read for weights"] = judge(tree, quantities[names]).state
     chains = tree.attrs.get("kind", "mcmc") == "mcmc"
     predictions = predicted(tree, quantities) if chains else quantities
@@ -380,7 +380,7 @@ def _readable(tree: DataTree, quantities: Dataset) -> dict[str, str]:
     return row | {"read for predictions": "unknown" if unknown else found}
 
 
-def names_of_weights(quantities: Dataset) -> list[str]:
+def _names_of_weights(quantities: Dataset) -> list[str]:
     """Names of the quantities that are weights of kernels."""
     names = [str(n) for n in quantities if quantities[n].dims[-1] == "kernel"]
     return ["beta"] if "beta" in names else names

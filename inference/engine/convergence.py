@@ -327,7 +327,7 @@ def _why_chains_are_wrong(result: DataTree) -> str:
     diverged = float(stats["diverging"].mean()) if "diverging" in stats else 0.0
     if diverged > DIVERGING:
         return f"{100 * diverged:.1f} % of the draws diverged"
-    if not _are_particles(result):
+    if not (_are_particles(result) and stats):
         return ""
     return _why_particles_are_wrong(result["posterior"].sizes["draw"], last_acceptance(stats))
 
