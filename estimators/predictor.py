@@ -13,12 +13,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, v
 from xarray import DataArray, Dataset, DataTree, concat
 
 from ..inference import fit, predict
-from ..inference.engine.convergence import (
-    is_unreliable,
-    k_hat_of,
-    predictions_alone,
-    warn_of_approximation,
-)
+from ..inference.engine.convergence import judge, predictions_alone, warn_of_approximation
 from ..inference.engine.provenance import check_fitted, check_result, damaged, read_number
 from ..inference.left_out import (
     SCALES,
@@ -156,8 +151,9 @@ class KernelPredictor(KernelReader):
         Warns
         -----
         ApproximationWarning
-            For learned weights of an engine that did not converge, or whose Pareto k-hat is above
-            0.7; the attribute ``unreliable`` says the same.
+            For learned weights that did not converge, whatever other quantities did, and for those
+            of an approximation whose Pareto k-hat is above 0.7; the attribute ``unreliable`` says
+            the same.
         """
         check_is_fitted(self)
         weights = weights_of(self.model_, self.result_)
@@ -465,18 +461,21 @@ def _saved_choice(result: DataTree) -> Mapping[Any, Any]:
 
 
 def weights_of(model: Any, result: DataTree) -> Dataset:
-    """Mean and standard deviation (kernel) of the weights of the kernels."""
-    if model.learned:
-        draws = result["posterior"]["beta"]
-        mean, sd = draws.mean(("chain", "draw")), draws.std(("chain", "draw"))
-        sd = sd if draws.sizes["chain"] * draws.sizes["draw"] > 1 else sd * np.nan
-    else:
-        mean = DataArray(model["beta"].get_value(), {"kernel": np.asarray(model.coords["kernel"])})
-        sd = mean * np.nan
+    """Mean and standard deviation (kernel) of the weights of the kernels.
+
+    The attribute ``converged`` of chains is that of the weights alone.
+    """
     kept = ("engine", "converged", "pareto_k")
     attributes = {name: result.attrs[name] for name in kept if name in result.attrs}
-    if model.learned and is_unreliable(k_hat := k_hat_of(result)):
-        attributes["unreliable"] = f"the Pareto k-hat of {attributes['engine']} is {k_hat:.3g}"
-    elif model.learned and attributes.get("converged") == "no":
-        attributes["unreliable"] = f"{attributes['engine']} did not converge"
+    if not model.learned:
+        mean = DataArray(model["beta"].get_value(), {"kernel": np.asarray(model.coords["kernel"])})
+        return Dataset({"mean": mean, "sd": mean * np.nan}, attrs=attributes)
+    draws = result["posterior"]["beta"]
+    mean, sd = draws.mean(("chain", "draw")), draws.std(("chain", "draw"))
+    sd = sd if draws.sizes["chain"] * draws.sizes["draw"] > 1 else sd * np.nan
+    judgement = judge(result, draws.to_dataset(name="beta"))
+    if result.attrs.get("kind") == "mcmc":
+        attributes["converged"] = judgement.state
+    if judgement.state == "no":
+        attributes["unreliable"] = judgement.reason
     return Dataset({"mean": mean, "sd": sd}, attrs=attributes)

@@ -27,7 +27,12 @@ from .engine.chains import (
     run_chains,
     sample_on_workers,
 )
-from .engine.convergence import convergence_of_noisy_ascent, convergence_of_particles, pareto_k
+from .engine.convergence import (
+    convergence_of_noisy_ascent,
+    convergence_of_particles,
+    last_acceptance,
+    pareto_k,
+)
 from .engine.engine import Engine, Kind, Run, too_large, why_no_gradients, why_not_dask
 from .engine.evaluation import compiled_by, mode_worth, python_mode
 from .engine.groups import log_density
@@ -455,8 +460,7 @@ class SMC(Engine):
         # Particles share ancestors, in random order: they are neither a chain nor independent.
         tree.attrs["independent"] = 0
         make_lean(tree, model, run)
-        rate = stats["accept_rate" if self.kernel == "IMH" else "mean_accept_rate"].values
-        acceptance = min(row[np.isfinite(row)][-1] for row in rate)
+        acceptance = last_acceptance(stats)
         tree.attrs["converged"] = convergence_of_particles(tree, model, run.draws, acceptance)
         return tree
 

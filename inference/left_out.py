@@ -16,6 +16,7 @@ import numpy as np
 import pymc as pm
 from arviz_stats.utils import ELPDDataLOOKFold
 from numpy.typing import NDArray
+from scipy.special import logsumexp
 from scipy.stats import norm
 from threadpoolctl import threadpool_limits
 from xarray import DataArray, Dataset
@@ -105,12 +106,21 @@ def _columns_without(model: Any, stack: DataArray, train: Rows) -> Rows:
 
 
 def log_scores(model: Any, predicted: Dataset, new: Rows) -> NDArray:
-    """Log scores (new,), in nats, of predictions of objects that were left out of the model."""
+    """Log scores (new,), in nats, of predictions of objects that were left out of the model.
+
+    Those of targets are log densities of the mixture of normal laws over the draws, if predictions
+    have the draws, else of the normal law with their mean and sd. Outputs are scored jointly.
+    """
     if "probability" in predicted:
         p = predicted["probability"].to_numpy()
         own = p[np.arange(len(new)), model.label_codes[new]]
         return np.log(np.maximum(own, np.finfo(float).tiny))
     targets = model["targets"].get_value()[new]
+    if "target_sd_draws" in predicted:
+        laws = (predicted[name].to_numpy() for name in ("mean_draws", "target_sd_draws"))
+        by_draw = norm.logpdf(targets, *laws)
+        by_draw = by_draw.reshape(by_draw.shape[0] * by_draw.shape[1], len(new), -1).sum(axis=2)
+        return logsumexp(by_draw, axis=0) - np.log(len(by_draw))
     scores = norm.logpdf(targets, predicted["mean"].to_numpy(), predicted["target_sd"].to_numpy())
     return scores.reshape(len(new), -1).sum(axis=1)
 
@@ -178,9 +188,11 @@ def loo_kfold(
     progressbar: bool = True,
     **options: Any,
 ) -> ELPDDataLOOKFold:
-    """Log scores of all objects by K-fold cross-validation, with any engine.
+    """Log predictive densities of all objects by K-fold cross-validation, with any engine.
 
-    Unlike ``az.loo`` it does not need posteriors that hardly change when one object leaves.
+    They are what ``az.loo`` estimates: the mean over the draws of the density of an object, in
+    nats, by fits without it. Unlike ``az.loo`` this does not need posteriors that hardly change
+    when one object leaves.
 
     Parameters
     ----------
@@ -202,10 +214,13 @@ def loo_kfold(
     Returns
     -------
     ELPDDataLOOKFold
-        For ``az.compare``: ``elpd`` is the sum of the log scores and ``elpd_i`` (obs) has those of
-        the objects, in the order of their ids: ArviZ pairs them by position, so compare them with
-        other results of `loo_kfold` only. ``warning`` says that a fit did not converge. ``p`` is
-        NaN.
+        For ``az.compare``, also beside ``az.loo(result, pointwise=True)``: ``elpd`` is the sum over
+        the objects and ``elpd_i`` (obs) has the terms, in the order of the ids. ArviZ pairs them by
+        position: sort those of ``az.loo``, which has the model's order, by
+        ``loo.elpd_i = loo.elpd_i.sortby("obs")`` unless the ids are in order. Several outputs have
+        one joint density per object, where ``az.loo`` leaves out single entries. Targets of a model
+        whose predictions have no ``target_sd_draws`` have a normal density at the predicted mean
+        and standard deviation. ``warning`` says that a fit did not converge. ``p`` is NaN.
 
     Raises
     ------
@@ -230,13 +245,16 @@ def loo_kfold(
     ids = np.asarray(model.coords["obs"])
     scores = DataArray(np.empty(len(ids)), {"obs": ids}, ("obs",))
     folds = list(splits(model, objects_of(model, stack, by_ids=True), k, seed))
+    of_targets = "class" not in model.coords
     warned, draws = False, 0
     with stopped_by_ctrl_c(), track(len(folds), "Folds", visible=progressbar) as bar:
         for train, new in folds:
             with warnings.catch_warnings(action="ignore", category=UserWarning):
                 part, kernels_new = parts(model, stack, train, new)
                 result = fit(part, engine, random_seed=seed, progressbar=False, **options)
-                predicted = predict(part, result, kernels_new, progressbar=False)
+                predicted = predict(
+                    part, result, kernels_new, keep_draws=of_targets, progressbar=False
+                )
             scores.values[new] = log_scores(model, predicted, new)
             warned |= result.attrs.get("converged") != "yes"
             posterior = result["posterior"]

@@ -20,6 +20,8 @@ from .engine.progress import track
 from .engine.provenance import has_new_kernels
 from .engine.result import RunningMoments, check_finite_draws
 
+# Probabilities with a smaller standard deviation are the same in all draws, to two decimals.
+STILL = 1e-3
 # Largest block of functions held at once, in numbers (64 MB).
 BLOCK = 8_000_000
 
@@ -96,6 +98,15 @@ def combined_functions(
     for values, weights, regressors in zip(f, beta, W, strict=True):
         np.matmul(rule.from_terms(np.tensordot(weights, terms, axes=1)), regressors.T, out=values)
     return f
+
+
+def judged_probabilities(p: DataArray) -> Dataset:
+    """Probabilities (chain, draw, ...) by which chains are judged: NaN for those that hardly move.
+
+    Chains may disagree about a probability of 1e-9 without harm to predictions.
+    """
+    moving = p.std(("chain", "draw")) > STILL
+    return Dataset({"probability": p.where(moving) if moving.any() else p})
 
 
 @contextmanager

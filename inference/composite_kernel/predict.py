@@ -21,6 +21,7 @@ from ..new_objects import (
     check_draws,
     compared_rows,
     composite_functions,
+    judged_probabilities,
     stack_of_new_objects,
     tracked_blocks,
 )
@@ -76,14 +77,17 @@ def predict_targets(
     n_draws = len(gamma)
     moments, within, rng = RunningMoments(), np.zeros(shape), np.random.default_rng(random_seed)
     draws = np.empty((n_draws, *shape)) if keep_draws else None
+    variances = np.zeros((n_draws, *shape)) if keep_draws and model.collapsed else np.zeros(1)
     targets = None if random_seed is None else np.empty((n_draws, *shape))
     noise_sd = gamma.reshape(len(gamma), *[1] * (len(shape) - 1), -1) ** -0.5
     with tracked_blocks(n_draws, new[0].size, progressbar) as blocks:
         for block in blocks:
             drawn = {name: values[block] for name, values in parameters.items()}
             if model.collapsed:
-                y, spread, response = _expected_responses(model, drawn, new, rng)
-                within += spread
+                y, variance_of_y, response = _expected_responses(model, drawn, new, rng)
+                within += variance_of_y.sum(axis=0)
+                if keep_draws:
+                    variances[block] = variance_of_y
             else:
                 y = response = _responses(new, drawn["weights"], drawn["alpha"])
             moments.update(y)
@@ -101,6 +105,8 @@ def predict_targets(
     }
     if draws is not None:
         variables["mean_draws"] = _by_draw(draws, posterior, coords)
+        sds = np.broadcast_to(np.sqrt(variances + noise_sd**2), draws.shape)
+        variables["target_sd_draws"] = _by_draw(sds, posterior, coords)
     if targets is not None:
         variables["t"] = _by_draw(targets, posterior, coords)
     return Dataset(variables, coords)
@@ -112,19 +118,19 @@ def _expected_responses(
     design: NDArray,
     rng: np.random.Generator,
 ) -> tuple[NDArray, NDArray, NDArray]:
-    """E[y | draw] (sample, obs), the sum of Var[y | draw] (obs,), and draws of y (sample, obs).
+    """E[y | draw], Var[y | draw] and draws of y, each (sample, obs).
 
     alpha is integrated out at each draw of beta and gamma (section 4.3). O(N M^2 + M^3) per draw.
     """
-    expected, responses, spread = [], [], np.zeros(design.shape[1])
+    expected, variances, responses = [], [], []
     for beta, phi, gamma in zip(drawn["weights"], drawn["phi"], drawn["gamma"], strict=True):
         trained = np.tensordot(beta, model.design, axes=1)
         law = primal(trained, gamma, gamma * model.target_values, phi)
         composite = np.tensordot(beta, design, axes=1)
         expected.append(composite @ solve_upper(law.factor, law.half))
-        spread += (solve_lower(law.factor, composite.T) ** 2).sum(0)
+        variances.append((solve_lower(law.factor, composite.T) ** 2).sum(0))
         responses.append(composite @ law.draw(rng))
-    return np.stack(expected), spread, np.stack(responses)
+    return np.stack(expected), np.stack(variances), np.stack(responses)
 
 
 def probabilities_of(
@@ -165,3 +171,13 @@ def identified_quantities(result: DataTree, variant: str) -> Dataset:
     if y.ndim == 3:
         coords["output"] = posterior["output"].to_numpy()
     return Dataset(quantities | {"y": _by_draw(y, posterior, coords)})
+
+
+def predicted_responses(quantities: Dataset) -> Dataset:
+    """Responses (chain, draw, obs), or all quantities without them."""
+    return quantities[["y"]] if "y" in quantities else quantities
+
+
+def predicted_probabilities(quantities: Dataset) -> Dataset:
+    """Probabilities (chain, draw, obs) of the second class, or all quantities without responses."""
+    return judged_probabilities(expit(quantities["y"])) if "y" in quantities else quantities

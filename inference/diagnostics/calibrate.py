@@ -9,7 +9,6 @@ from functools import cached_property, partial
 from os import PathLike
 from typing import Any
 
-import arviz as az
 import cloudpickle
 import numpy as np
 import pymc as pm
@@ -29,6 +28,7 @@ from xarray import DataTree
 
 from ...models.declaration import Declaration
 from ...validation import Count, Seed, argument_error, check_arguments, check_count, integer_seed
+from ..engine.convergence import effective_draws
 from ..engine.engine import Engine, applicable, variables_drawn
 from ..engine.evaluation import arrays_in, python_mode, settings_kept
 from ..engine.fit import fit
@@ -387,7 +387,7 @@ def thinned(values: xr.DataArray, attributes: Mapping[Any, Any]) -> NDArray:
     kept = len(stacked)
     if _has_chains(attributes):
         # Chains keep half as many as the least ESS of the elements: hardly correlated ones.
-        sizes = az.ess(values.to_dataset(name="x"))["x"] if values.sizes["draw"] > 3 else 1.0
+        sizes = effective_draws(values) if values.sizes["draw"] > 3 else 1.0
         kept = int(np.nan_to_num(np.nanmin(sizes), nan=1.0) / 2)
     return stacked[_evenly(len(stacked), max(1, min(kept, DRAWS)))]
 

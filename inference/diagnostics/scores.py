@@ -19,6 +19,7 @@ from ...validation import (
     check_probabilities,
     check_real,
 )
+from ..engine.convergence import units_of
 from ..engine.provenance import check_result
 from ..engine.result import check_finite_draws
 from ..new_objects import tracked_blocks
@@ -137,10 +138,11 @@ def inclusion(result: DataTree, *, threshold: float | None = None) -> Dataset:
     -------
     Dataset
         ``probability`` (kernel), the mean of the indicator over the draws, and ``mcse`` (kernel),
-        its Monte Carlo standard error by ArviZ; with the dim output before kernel if each output
-        has its own weights. The attribute ``event`` names the event. The error is NaN for a kernel
-        whose indicator is the same in all draws: they do not tell how far the probability is from 0
-        or 1. Draws of VB are of its approximation, whose bias the error leaves out.
+        its Monte Carlo standard error, by ArviZ from means over 100 runs of each chain or more;
+        with the dim output before kernel if each output has its own weights. The attribute
+        ``event`` names the event. The error is NaN for a kernel whose indicator is the same in all
+        draws: they do not tell how far the probability is from 0 or 1. Draws of VB are of its
+        approximation, whose bias the error leaves out.
 
     Raises
     ------
@@ -169,7 +171,9 @@ def inclusion(result: DataTree, *, threshold: float | None = None) -> Dataset:
     else:
         level = check_positive(threshold, "threshold", owner)
         included, event = weights > level, f"beta > {level:g}"
-    values = included.astype(float).to_dataset(name="probability")
+    independent = result.attrs.get("independent") == 1
+    units = (included if independent else units_of(included)).astype(float)
+    values = units.to_dataset(name="probability")
     moved = included.any(("chain", "draw")) & ~included.all(("chain", "draw"))
     return Dataset(
         {

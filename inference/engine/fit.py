@@ -32,7 +32,12 @@ from ...validation import (
 )
 from .chains import check_initvals
 from .completions import fit_each_completion
-from .convergence import is_unreliable, k_hat_of, warn_of_poor_approximation
+from .convergence import (
+    is_unreliable,
+    k_hat_of,
+    note_of_poor_approximation,
+    warn_of_poor_approximation,
+)
 from .engine import Engine, Run, applicable, coordinates, engines_for, variables_drawn
 from .evaluation import settings_kept
 from .groups import densities_of, why_no_log_likelihood
@@ -106,7 +111,9 @@ def fit(
         ArviZ layout: ``posterior``, ``sample_stats``, ``observed_data``, ``constant_data``,
         ``log_likelihood``; deterministic engines add ``variational`` or ``point``, and
         ``trajectory`` with the objective by iteration. The attributes name the engine, its kind and
-        settings, the seed, seconds, convergence ("yes", "no", "unknown") and versions. Interrupted
+        settings, the seed, seconds, convergence ("yes", "no", "unknown") and versions. Of
+        approximations the search has converged (the bound, or the mode): whether their draws are
+        reliable is what ``pareto_k`` says, and ``note`` where it is above 0.7. Interrupted
         chains are kept as ``pm.sample`` keeps them; ``moments`` use all draws of all chains.
 
         A model of completed kernels (``complete_kernels``) is fitted on each of their draws, and
@@ -176,6 +183,7 @@ def fit(
     else:
         result = fit_one(model, run)
     if engine.kind == "vb" and is_unreliable(k_hat := k_hat_of(result)):
+        note_of_poor_approximation(result, k_hat)
         serving = [e for e in engines_for(model) if coordinates(model) <= (e.largest or inf)]
         samplers = [each.name for each in serving if each.kind in ("exact", "mcmc")]
         warn_of_poor_approximation(engine.name, k_hat, samplers)

@@ -92,6 +92,7 @@ def predict(
         target_sd           obs                       of a new target, with noise
         response_sd         obs                       of the response, without noise
         mean_draws          chain, draw, obs          mean of every draw, with `keep_draws`
+        target_sd_draws     chain, draw, obs          sd of a target given the draw, likewise
         t                   chain, draw, obs          targets drawn, with `keep_draws`
         CompositeKernelClassification, MultinomialProbit
         ----------------------------------------------------------------------------------------

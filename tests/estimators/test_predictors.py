@@ -4,6 +4,7 @@ import pickle
 import sys
 import warnings
 from dataclasses import replace
+from types import SimpleNamespace
 
 import arviz as az
 import joblib
@@ -571,8 +572,21 @@ def test_weights_that_cannot_be_read_say_so(data):
     assert "k-hat of VB" in weights.attrs["unreliable"]
     short = {"engine": "gibbs", "draws": 4, "tune": 0, "chains": 2}
     gibbs = clone(vb).set_params(**short).fit(X, y)
-    with pytest.warns(kz.ApproximationWarning, match="because Gibbs did not converge"):
+    with pytest.warns(kz.ApproximationWarning, match=r"because R-hat is .* at beta\[.*more draws"):
         gibbs.weights_  # noqa: B018
+
+
+def test_weights_are_judged_by_their_own_chains():
+    """Bug: one contrast of many with a large R-hat made weights unreliable that had converged."""
+    beta = np.random.default_rng(1).dirichlet([1, 1], (2, 300))
+    for shift, state in ((0.0, "yes"), (0.5, "no")):
+        draws = xr.DataArray(beta, dims=("chain", "draw", "kernel")) + shift * np.eye(2)[:, None]
+        result = xr.DataTree.from_dict({"posterior": draws.to_dataset(name="beta")})
+        result.attrs |= {"kind": "mcmc", "engine": "Gibbs", "converged": "no"}
+        weights = weights_of(SimpleNamespace(learned=True), result)
+        assert weights.attrs["converged"] == state
+        assert weights.attrs.get("unreliable", "").startswith("R-hat" if state == "no" else "")
+    assert "at beta[" in weights.attrs["unreliable"]
 
 
 def test_ids_are_in_the_result(classifier, data):

@@ -2,6 +2,7 @@
 
 import itertools
 import signal
+from types import SimpleNamespace
 
 import arviz as az
 import numpy as np
@@ -12,7 +13,7 @@ import xarray as xr
 from scipy.stats import norm
 
 import kernelzoo as kz
-from kernelzoo.inference.left_out import kernels_of, objects_of, parts, splits
+from kernelzoo.inference.left_out import kernels_of, log_scores, objects_of, parts, splits
 from kernelzoo.models import Declaration
 
 QUIET = {"progressbar": False}
@@ -55,9 +56,11 @@ def test_scores_are_those_of_fits_without_the_objects(name, engine):
         part = type(whole)(grams, values[train])
         result = kz.fit(part, engine, random_seed=5, **SHORT, **QUIET)
         rows = dict(zip(names, K[:, new][:, :, train], strict=True))
-        predicted = kz.predict(part, result, rows, **QUIET)
+        predicted = kz.predict(part, result, rows, keep_draws=True, **QUIET)
         if name == "regression":
-            expected[new] = norm.logpdf(values[new], predicted["mean"], predicted["target_sd"])
+            sd = result["posterior"]["gamma"].to_numpy()[..., None] ** -0.5
+            density = norm.pdf(values[new], predicted["mean_draws"], sd)
+            expected[new] = np.log(density.mean((0, 1)))
         else:
             p = predicted["probability"].to_numpy()
             own = p[np.arange(len(new)), values[new]]
@@ -68,6 +71,39 @@ def test_scores_are_those_of_fits_without_the_objects(name, engine):
     assert found.n_folds == 3
     assert found.n_samples == (1 if engine == "map" else 60 if engine == "vb" else 120)
     assert list(found.elpd_i["obs"].values) == list(whole.coords["obs"])
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_targets_have_the_density_of_the_mixture_over_the_draws(outputs):
+    """Bug: a normal density at the predicted mean and sd, and marginal ones of several outputs."""
+    rng = np.random.default_rng(1)
+    shape = (2, 50, 4, 2)[: 2 + outputs]
+    dims = ("chain", "draw", "obs", "output")[: 2 + outputs]
+    laws = {"mean_draws": 3 * rng.normal(size=shape), "target_sd_draws": rng.uniform(1, 2, shape)}
+    predicted = xr.Dataset({name: (dims, values) for name, values in laws.items()})
+    targets = rng.normal(size=(6, 2)[:outputs])
+    model = {"targets": SimpleNamespace(get_value=lambda: targets)}
+    new = np.array([5, 0, 3, 1])
+    density = norm.pdf(targets[new], laws["mean_draws"], laws["target_sd_draws"])
+    joint = density if outputs == 1 else density.prod(axis=-1)
+    np.testing.assert_allclose(log_scores(model, predicted, new), np.log(joint.mean((0, 1))))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_scores_agree_with_those_of_arviz_which_may_stand_beside_them():
+    """Few columns and many objects: leaving one out changes little."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(25, 1))
+    stack = kz.linear().landmarks(1, seed=0)(X)
+    declared = kz.CompositeKernelRegression(stack, X[:, 0] + rng.normal(size=25))
+    few = {"draws": 400, "random_seed": 1}
+    loo = az.loo(kz.fit(declared, "vb", **few, **QUIET), pointwise=True)
+    folds = kz.scores.loo_kfold(declared, "vb", k=25, **few, **QUIET)
+    np.testing.assert_allclose(folds.elpd_i, loo.elpd_i, atol=0.15)
+    assert list(az.compare({"loo": loo, "folds": folds}).index) in (
+        ["loo", "folds"],
+        ["folds", "loo"],
+    )
 
 
 def test_arviz_compares_models():
