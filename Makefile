@@ -110,7 +110,7 @@ types: .venv/installed ## mypy on the package, and on what lies beside it
 	    --config-file kernelzoo/pyproject.toml -m pages -m markup -m check \
 	    -m draw_references -p studies -p benchmarks
 
-docs: .venv/installed ## build the documentation into docs/_build/html, its code run; warnings are errors
+docs: .venv/installed ## build the documentation into docs/_build/html; changed code is run; warnings are errors
 	$(VENV) -m sphinx -q -W --keep-going -j $(WORKERS) -b html docs docs/_build/html
 	$(VENV) docs/check.py docs/_build/html
 

@@ -3,6 +3,9 @@
 import functools
 import os
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -36,6 +39,23 @@ def _folders_below_users() -> tuple[str, ...]:
 _BELOW_USERS = _folders_below_users()
 
 
+#: Whether the package's own warnings are left out in this thread. `warnings.catch_warnings` would
+#: change the filters of all threads, and where threads overlap for good.
+_SILENT: ContextVar[bool] = ContextVar("silent", default=False)
+
+
+@contextmanager
+def silent() -> Iterator[None]:
+    """Leave out the package's own warnings."""
+    token = _SILENT.set(True)
+    try:
+        yield
+    finally:
+        _SILENT.reset(token)
+
+
 def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
     """Warn at the innermost line of the call stack outside rooms of the package and libraries."""
+    if _SILENT.get():
+        return
     warnings.warn(message, category, skip_file_prefixes=_BELOW_USERS)

@@ -397,7 +397,8 @@ def check_labels(
 ) -> tuple[NDArray[np.int64], NDArray]:
     """Return the codes (N,), 0 to C - 1, and the classes (C,) of labels that can be classes.
 
-    `classes`, in the order of the codes, are by default the distinct labels, sorted. Classes
+    `classes`, in the order of the codes, are by default the distinct labels, sorted, or in the
+    order of an ordered Categorical. Classes
     without objects are allowed, labels outside `classes` are not.
     """
     check_unmasked(labels, argument, owner)
@@ -413,6 +414,12 @@ def check_labels(
     if missing.any():
         got = f"{int(missing.sum())} missing, the first at position {int(missing.argmax())}"
         raise argument_error(argument, owner, "without missing labels", got)
+    dtype: Any = getattr(labels, "dtype", None)
+    if classes is None and getattr(dtype, "ordered", False):
+        # Of an ordered Categorical, which has its own order.
+        present = set(values.tolist())
+        used = [category for category in dtype.categories if category in present]
+        classes = used if len(used) > 1 else None
     given, values = values, _of_one_type(values, argument, owner)
     if given.dtype.kind in "OUSM":
         check_storable(list(given), argument, owner)
@@ -474,7 +481,7 @@ def check_targets(targets: ArrayLike, n_objects: int, owner: str) -> np.ndarray:
         got = f"one of {largest:.3g}"
         raise argument_error("targets", owner, "at most 1e60 in size (standardise them)", got)
     # From 60 objects of sd 0.1, intervals were 7 times too wide; of sd 30, errors a quarter larger.
-    spread, constant = np.atleast_1d(values.std(axis=0)), 1e-12 * largest
+    spread, constant = np.atleast_1d(standard_deviation(values)), 1e-12 * largest
     odd = [sd for sd in spread if sd > constant and not 0.1 <= sd <= 10]
     if odd:
         warn_user(
@@ -482,3 +489,9 @@ def check_targets(targets: ArrayLike, n_objects: int, owner: str) -> np.ndarray:
             "priors assume about 1. Standardise the targets, or choose priors for their scale."
         )
     return values
+
+
+def standard_deviation(values: NDArray) -> NDArray:
+    """Return that of each column, also of numbers whose squares underflow or overflow."""
+    exponent = np.frexp(np.abs(values).max(axis=0, initial=0.0))[1]
+    return np.asarray(np.ldexp(np.ldexp(values, -exponent).std(axis=0), exponent))

@@ -18,6 +18,7 @@ from pytensor.tensor import TensorVariable
 from ..models.declaration import Declaration
 from ..models.distributions.dirichlet import Simplex
 from ..models.distributions.positive_definite import PositiveDefinite
+from ..models.initial_point import QUICK
 from ..numerics.packed_factor import order_of_packed, triangle
 
 Values = dict[str, np.ndarray]
@@ -117,7 +118,7 @@ def _function(
             f"variable(s) {', '.join(needed)}."
         )
     # There is one call per sweep, so compilation would not pay.
-    function = compile_function([value], output, mode="FAST_COMPILE")
+    function = compile_function([value], output, mode=QUICK)
     function.trust_input = True
     return function
 

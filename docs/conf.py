@@ -9,6 +9,8 @@ DOCS = Path(__file__).parent
 # The last are the checkout, for its studies, and its tests, for the variants of the models.
 sys.path[:0] = [str(DOCS / "extensions"), str(DOCS.parent), str(DOCS.parent / "tests")]
 
+import cells  # noqa: E402
+
 project = "kernelzoo"
 author = "the kernelzoo developers"
 project_copyright = f"2026, {author}"
@@ -20,6 +22,7 @@ extensions = [
     "numpydoc",
     "myst_nb",
     "sphinx_design",
+    "cells",
     "markup",
     "pages",
 ]
@@ -27,13 +30,16 @@ exclude_patterns = ["_build", "extensions", "measured", "templates"]
 default_role = "py:obj"
 html_math_renderer = "mathml"
 
-# Pages with cells of code run when the site is built, and a cell that fails ends the build. The
-# pages of the notebooks show the outputs that the repository keeps; `make notebooks` runs them.
-nb_execution_mode = "force"
+# Pages with cells of code run when the site is built. A cell that fails is a warning, which fails
+# the build once all other pages are written. Outputs are kept until code changes, so that a build
+# goes on from one that was stopped. The pages of the notebooks show the outputs that the repository
+# keeps; `make notebooks` runs them.
+nb_execution_mode = "cache"
+nb_execution_cache_path = str(DOCS / "_build" / "cells" / cells.fingerprint(DOCS.parent))
 nb_execution_excludepatterns = ["gallery/*"]
-nb_execution_raise_on_error = True
-# Other steps may share the processors.
-nb_execution_timeout = 300
+nb_execution_show_tb = True
+# Others may share the processors: this only ends a cell that hangs.
+nb_execution_timeout = 3600
 nb_execution_in_temp = True
 nb_merge_streams = True
 # Log lines and warnings; a cell whose warning matters asks for it.

@@ -1,6 +1,8 @@
 """Kernels of the blocks of features, with every constant from the training objects."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import or_
@@ -8,6 +10,7 @@ from typing import Any, Self, override
 
 import numpy as np
 import pandas as pd
+import pymc as pm
 from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.pipeline import make_pipeline
@@ -16,16 +19,35 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 from xarray import DataArray
 
-from ..models.kernels import Kernels, gaussian, precomputed
+from ..models.kernels import Kernels, KernelWarning, gaussian, precomputed
 from ..models.kernels.base import NORMALIZATIONS
-from ..models.kernels.features import Objects, feature_spaces, labels_after
-from ..models.kernels.labels import as_frame, check_distinct, ids_along, with_ids_of_columns
+from ..models.kernels.features import Objects, feature_spaces
+from ..models.kernels.labels import (
+    as_frame,
+    check_distinct,
+    ids_along,
+    listed,
+    with_ids_of_columns,
+)
 from ..models.kernels.source import ParametricStack
 from ..models.kernels.specification import TrainedKernels
 from ..models.kernels.stack import PRECISION, precision_of
-from ..validation import argument_error, check_name, check_one_table, check_undated
+from ..user_warnings import warn_user
+from ..validation import argument_error, check_name, check_one_table, check_real, check_undated
 
 PRECOMPUTED = "precomputed"
+#: What precomputed kernels of new objects are.
+OF_NEW = "Kernels of new objects are between these (rows) and the training objects (columns): "
+OF_NEW += "K[np.ix_(new, train)]."
+#: What to write for kernels by their names in other libraries.
+WRITTEN = {
+    "rbf": "kz.gaussian(gamma)",
+    "gaussian": 'kz.gaussian("median")',
+    "linear": "kz.linear()",
+    "poly": "kz.polynomial(degree, gamma, coef0)",
+    "polynomial": "kz.polynomial(degree, gamma, coef0)",
+    "cosine": 'kz.linear().normalize("unit")',
+}
 SCALE, RANK = "scale", "rank"
 # Largest number of quantiles that ranks are interpolated between.
 MOST_QUANTILES = 1000
@@ -34,6 +56,14 @@ HEAVY = 6.0
 
 #: Tables by the name of their block; a single table without blocks has the name None.
 type Tables = dict[str | None, Any]
+
+
+@contextmanager
+def attempt[E: BaseEstimator](estimator: E) -> Iterator[E]:
+    """Copy to fit, whose attributes become the estimator's only when nothing was raised."""
+    trial = copy(estimator)
+    yield trial
+    estimator.__dict__ = trial.__dict__
 
 
 @dataclass(frozen=True)
@@ -45,6 +75,9 @@ class FittedKernels:
     standardize: bool | str
     trained: TrainedKernels
     scalers: dict[str | None, Any]
+    #: Parameter `blocks`, and whether `kernels` is "precomputed", at the time of the fit.
+    columns: Any
+    pairwise: bool
     #: Names of all blocks of the input, those that no kernel uses among them.
     blocks: frozenset[str | None]
 
@@ -123,10 +156,35 @@ class KernelReader(BaseEstimator):
         if isinstance(stack, DataArray) and rounding:
             # Kernels in single precision may have a larger asymmetry and smaller eigenvalues.
             stack.attrs[PRECISION] = rounding
-        return FittedKernels(stack, specification, standardize, trained, scalers, blocks)
+        return FittedKernels(
+            stack,
+            specification,
+            standardize,
+            trained,
+            scalers,
+            self.blocks,
+            self._pairwise,
+            blocks,
+        )
 
     def _keep(self, fitted: FittedKernels) -> None:
-        """Set the attributes of a fitted estimator that describe its kernels."""
+        """Set the attributes of a fitted estimator that describe its kernels.
+
+        Warn of blocks that are left out, and of blocks in names of columns.
+        """
+        owner, left_out = type(self).__name__, fitted.blocks - fitted.objects.features.keys()
+        if left_out:
+            named = listed(sorted(map(str, left_out)))
+            message = f"X has blocks that are left out, because the 'kernels' of {owner} give them "
+            warn_user(f"{message}no kernel: {named}.", KernelWarning)
+        columns = None if fitted.columns or fitted.pairwise else fitted.objects.columns.get(None)
+        if columns is not None and (found := _blocks_in_names(columns)):
+            blocks, remedy = found
+            warn_user(
+                f"{owner} takes X as one block, but its columns are named as those of the blocks "
+                f"{listed(blocks)}. To keep these apart, {remedy}.",
+                KernelWarning,
+            )
         self._fitted = fitted
         self.specification_, self.standardize_ = fitted.specification, fitted.standardize
         self.kernel_names_ = fitted.table["kernel"].to_numpy().astype(object)
@@ -137,8 +195,8 @@ class KernelReader(BaseEstimator):
         Returns
         -------
         DataArray (kernel, obs, basis), or ParametricStack for kernels with parameters to learn
-            With the ids of the new objects along ``obs``, if they are distinct and none is of a
-            training object; otherwise with numbers.
+            With the ids of the new objects along ``obs``, which may be those of training objects,
+            or numbers if they have none.
         """
         check_is_fitted(self)
         fitted, tables = self._fitted, self._tables(X, reset=False)
@@ -152,35 +210,34 @@ class KernelReader(BaseEstimator):
             raise argument_error("X", type(self).__name__, required, got)
         used = {block: t for block, t in tables.items() if block in fitted.objects.features}
         new = feature_spaces(used.get(None, used), fitted.objects, order=ids_of(X))
-        ids, known = pd.Index(new.labels), fitted.objects.labels
-        # Under the ids of training objects the kernels would take new features for theirs.
-        if not ids.is_unique or ids.isin(known).any():
-            new = replace(new, labels=labels_after(known, len(ids)), numbered=True)
         return fitted.trained(_scaled(new, fitted.scalers))
 
     def _tables(self, X: Any, *, reset: bool) -> Tables:
         """Read the tables of all blocks; `reset` also records their features."""
         owner = type(self).__name__
+        # Parameters set since the fit are those of the next one.
+        columns = self.blocks if reset else self._fitted.columns
+        pairwise = self._pairwise if reset else self._fitted.pairwise
         tables = in_blocks(X, owner)
         if tables is None:
-            return self._tables_of_one(as_frame(X), reset)
-        if self.blocks is not None:
+            return self._tables_of_one(as_frame(X), columns, pairwise=pairwise, reset=reset)
+        if columns is not None:
             rule = "None, because X names its blocks"
-            raise argument_error("blocks", owner, rule, repr(self.blocks))
+            raise argument_error("blocks", owner, rule, repr(columns))
         if reset:
             self.__dict__.pop("feature_names_in_", None)
             self.n_features_in_ = sum(sum(np.shape(table)[1:2]) for table in tables.values())
         return tables
 
-    def _tables_of_one(self, X: Any, reset: bool) -> Tables:
+    def _tables_of_one(self, X: Any, columns: Any, *, pairwise: bool, reset: bool) -> Tables:
         """Tables of the blocks of one array or frame, after scikit-learn's checks."""
         owner, framed = type(self).__name__, isinstance(X, pd.DataFrame)
-        if self._pairwise and self.blocks is not None:
+        if pairwise and columns is not None:
             rule = "None for an array of kernels; a dict or a DataArray names them"
-            raise argument_error("blocks", owner, rule, repr(self.blocks))
+            raise argument_error("blocks", owner, rule, repr(columns))
         check_one_table(X, "X", owner)
         # Columns in no block may hold anything.
-        as_it_is = framed and self.blocks is not None
+        as_it_is = framed and columns is not None
         if framed:
             check_distinct(X.columns, "X", owner, "a frame with distinct names of columns")
         checks: dict[str, Any] = {"skip_check_array": True}
@@ -189,11 +246,23 @@ class KernelReader(BaseEstimator):
             checks = {
                 # A later message names the objects, and what completes kernels.
                 "ensure_all_finite": "allow-nan",
-                "dtype": [np.float64, np.float32] if self._pairwise else np.float64,
-                "allow_nd": self._pairwise,
+                "dtype": [np.float64, np.float32] if pairwise else np.float64,
+                "allow_nd": pairwise,
                 "ensure_min_samples": 2 if reset else 1,
             }
-        table = validate_data(self, X, reset=reset, **checks)
+        try:
+            table = validate_data(self, X, reset=reset, **checks)
+        except ValueError as error:
+            # scikit-learn names neither the column nor what the kernels are.
+            array = isinstance(X, pd.DataFrame | np.ndarray) and X.ndim == 2 and not as_it_is
+            if array and np.asarray(X).dtype.kind in "OUS":
+                rule = "real numbers (of categories by pd.get_dummies; ids are the index of a "
+                rule += "frame)"
+                for name, column in pd.DataFrame(X).items():
+                    check_real(column, f"X[{name!r}]", owner, booleans=True, rule=rule)
+            if pairwise and not reset:
+                raise ValueError(f"{error} {OF_NEW}") from None
+            raise
         if table.ndim == 3:
             if reset and table.shape[0] != table.shape[1]:
                 rule = "of shape (objects, training objects, kernels), square for training "
@@ -202,15 +271,13 @@ class KernelReader(BaseEstimator):
             return {f"K{k}": kernel for k, kernel in enumerate(np.moveaxis(table, 2, 0))}
         if framed and not as_it_is:
             table = pd.DataFrame(table, X.index, X.columns)
-        if self.blocks is None:
+        if columns is None:
             return {None: table}
-        if not isinstance(self.blocks, Mapping) or not self.blocks:
+        if not isinstance(columns, Mapping) or not columns:
             rule = "a dict of columns by the name of the block"
-            raise argument_error("blocks", owner, rule, repr(self.blocks))
-        _check_names(self.blocks, "blocks", owner)
-        return {
-            str(b): _columns_of(table, given, str(b), owner) for b, given in self.blocks.items()
-        }
+            raise argument_error("blocks", owner, rule, repr(columns))
+        _check_names(columns, "blocks", owner)
+        return {str(b): _columns_of(table, given, str(b), owner) for b, given in columns.items()}
 
     @property
     def _pairwise(self) -> bool:
@@ -236,9 +303,9 @@ class KernelBlocks(
     ----------
     kernels : Kernels, dict or "precomputed", optional
         Specification used for each block, such as ``kz.gaussian("median") | kz.linear()``; or one
-        for each block by its name (blocks that the dict does not name are left out); or
-        "precomputed": `X` holds kernels. Default: ``kz.gaussian("median")``. A kernel that is the
-        only one of its block is named after the block.
+        for each block by its name (blocks that the dict does not name are left out, with a
+        warning); or "precomputed": `X` holds kernels. Default: ``kz.gaussian("median")``. A kernel
+        that is the only one of its block is named after the block.
     blocks : dict, optional
         Columns of each block, where `X` is one array or frame: a slice of positions, a list of
         positions or names, a mask, or the beginning that names have in common. Columns in no block
@@ -303,12 +370,13 @@ class KernelBlocks(
     @override
     def fit_transform(self, X: Any, y: Any = None) -> DataArray:
         """Fit, and return the kernels of the training objects; see `transform`."""
-        fitted = self._fit_kernels(X, self.kernels, self.standardize)
-        if isinstance(fitted.stack, ParametricStack):
-            got = f"the parameters {list(fitted.stack.parameters)}"
-            requirement = "without parameters to learn, which only the classifiers accept"
-            raise argument_error("kernels", type(self).__name__, requirement, got)
-        self._keep(fitted)
+        with attempt(self) as trial:
+            fitted = trial._fit_kernels(X, self.kernels, self.standardize)
+            if isinstance(fitted.stack, ParametricStack):
+                got = f"the parameters {list(fitted.stack.parameters)}"
+                requirement = "without parameters to learn, which only the classifiers accept"
+                raise argument_error("kernels", type(self).__name__, requirement, got)
+            trial._keep(fitted)
         return fitted.stack.transpose("obs", "basis", "kernel")
 
     def transform(self, X: Any) -> DataArray:
@@ -345,8 +413,7 @@ def specified(kernels: Any, blocks: list[str | None], owner: str) -> Kernels:
     """Specification of the kernels of all blocks, [None] for one without a name."""
     if kernels is None:
         kernels = gaussian("median")
-    elif isinstance(kernels, str):
-        check_name(kernels, [PRECOMPUTED], "kernels", owner)
+    elif isinstance(kernels, str) and kernels == PRECOMPUTED:
         kernels = precomputed()
     if isinstance(kernels, Kernels):
         if blocks == [None] or not _is_anonymous(kernels):
@@ -355,7 +422,7 @@ def specified(kernels: Any, blocks: list[str | None], owner: str) -> Kernels:
     if not isinstance(kernels, Mapping) or not kernels:
         required = 'a specification such as kz.gaussian("median") | kz.linear(), a dict of them '
         required += 'with at least one block, or "precomputed"'
-        raise argument_error("kernels", owner, required, repr(kernels))
+        raise argument_error("kernels", owner, required, repr(kernels) + _instead_of(kernels))
     if blocks == [None]:
         required = "one specification, because X has no blocks; pass 'blocks' to make them"
         raise argument_error("kernels", owner, required, f"a dict with {list(kernels)}")
@@ -364,6 +431,31 @@ def specified(kernels: Any, blocks: list[str | None], owner: str) -> Kernels:
         check_name(str(block), [str(known) for known in blocks], "kernels", owner)
     each = {str(block): specified(given, [None], owner) for block, given in kernels.items()}
     return reduce(or_, (_on(given, block) for block, given in each.items()))
+
+
+def _instead_of(kernels: Any) -> str:
+    """Say, at the end of a message, what to write for a kernel of another library."""
+    if isinstance(kernels, str) and kernels.lower() in WRITTEN:
+        return f"; write {WRITTEN[kernels.lower()]}"
+    if isinstance(kernels, pm.gp.cov.BaseCovariance):
+        return "; write kz.kernels.covariance(function)"
+    if callable(kernels):
+        return '; write "precomputed", and give function(X) as X, later function(X_new, X)'
+    return ""
+
+
+def _blocks_in_names(columns: pd.Index) -> tuple[list[str], str] | None:
+    """Blocks that a transformer wrote into the names of all columns, and what keeps them apart."""
+    names = columns.tolist()
+    if all(isinstance(name, tuple) and len(name) == 2 for name in names):
+        blocks = list(dict.fromkeys(str(name[0]) for name in names))
+        remedy = "set X.columns = pd.MultiIndex.from_tuples(X.columns)"
+    elif all(isinstance(name, str) and name.partition("__")[2] for name in names):
+        blocks = list(dict.fromkeys(name.partition("__")[0] for name in names))
+        remedy = f"set blocks={ {block: f'{block}__' for block in blocks} }"
+    else:
+        return None
+    return (blocks, remedy) if len(blocks) > 1 else None
 
 
 def _on(kernels: Kernels, block: str) -> Kernels:
@@ -438,6 +530,8 @@ def _columns_of(X: Any, columns: Any, block: str, owner: str) -> Any:
     argument, framed = f'blocks["{block}"]', isinstance(X, pd.DataFrame)
     table = X if framed else pd.DataFrame(X)
     try:
+        if isinstance(columns, int | np.integer):
+            raise TypeError(f"one position is [{columns}]")
         if isinstance(columns, slice) or np.asarray(columns).dtype.kind in "iub":
             chosen = table.iloc[:, columns if isinstance(columns, slice) else np.asarray(columns)]
         elif isinstance(columns, str) and framed:

@@ -8,6 +8,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
 from ..models import MultinomialProbit
+from ..validation import argument_error
 from .predictor import KernelPredictor
 
 
@@ -55,16 +56,20 @@ class KernelProbitClassifier(ClassifierMixin, KernelPredictor):
     result_ : DataTree
         Result of ``kz.fit``; ``result_.to_netcdf(path)`` saves it, `from_result` reads it back.
     weights_ : Dataset (kernel)
-        Posterior ``mean`` and ``sd`` of the weights of the kernels; the standard deviation is 0 for
-        known weights and NaN for engines that give a point. The coordinate ``description`` has the
-        widths chosen for kernels that are named after their block.
+        Posterior ``mean`` and ``sd`` of the weights of the kernels; the standard deviation is NaN
+        for weights that were not learned, as equal ones that were chosen (the attribute ``note``
+        says so), and for engines that give a point. The coordinate ``description`` has the widths
+        chosen for kernels that are named after their block.
     selection_ : DataArray (weights, scale, obs) or None
         Held-out log scores of what was chosen for "auto"; see ``kz.select``. None where nothing
-        was. With the dimension "features" first, where kernels or ranks were tried too.
+        was. The attribute ``note`` says that the scale is at the end of those tried, beyond which
+        may be better ones. With the dimension "features" first, where kernels or ranks were tried
+        too.
     kernel_names_, standardize_, n_features_in_, feature_names_in_
         As in `KernelBlocks`; for precomputed kernels, `n_features_in_` counts training objects.
     classes_ : ndarray (class,)
-        Sorted.
+        Sorted, as the columns of ``predict_proba``; those of an ordered Categorical have their own
+        order in `model_` and `result_`.
 
     References
     ----------
@@ -89,14 +94,35 @@ class KernelProbitClassifier(ClassifierMixin, KernelPredictor):
     upsilon: float | str = "auto"
 
     @override
-    def _response(self, y: np.ndarray) -> np.ndarray:
+    def _checked_responses(self, y: Any) -> Any:
+        dtype: Any = getattr(y, "dtype", None)
+        self._ranked = list(dtype.categories) if getattr(dtype, "ordered", False) else None
+        return super()._checked_responses(y)
+
+    @override
+    def _response(self, y: np.ndarray, rows: Any) -> np.ndarray:
         check_classification_targets(y)
         self.classes_ = np.unique(y)
-        return y
+        for argument, labels in (("y", self.classes_), ("sample_weight", np.unique(y[rows]))):
+            if len(labels) < 2:
+                rule, got = "of at least two classes", f"only {labels.tolist()[0]!r}"
+                rule = rule if argument == "y" else f"above 0 for objects {rule}"
+                raise argument_error(argument, type(self).__name__, rule, got)
+        return y[rows]
+
+    @property
+    @override
+    def _options(self) -> dict[str, Any]:
+        classes = list(self.classes_)
+        if self._ranked is not None:
+            classes = [each for each in self._ranked if each in set(classes)]
+        return super()._options | {"classes": classes}
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Class probabilities (obs, class) over the posterior, with classes as in `classes_`."""
-        return self._predictions(X)["probability"].to_numpy()
+        p = self._predictions(X)["probability"].to_numpy()
+        classes = list(self.model_.coords["class"])
+        return p[:, [classes.index(each) for each in self.classes_]]
 
     def predict(self, X: Any) -> np.ndarray:
         """Most probable class of each object, ndarray (obs,)."""

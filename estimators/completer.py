@@ -26,7 +26,7 @@ from ..validation import (
     check_undated,
     integer_seed,
 )
-from .blocks import Tables, in_blocks
+from .blocks import OF_NEW, Tables, attempt, in_blocks
 
 OWNER = "KernelCompleter"
 
@@ -122,6 +122,11 @@ class KernelCompleter(
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Complete the kernels of the training objects; `y` is ignored."""
+        with attempt(self) as trial:
+            trial._fit(X)
+        return self
+
+    def _fit(self, X: Any) -> None:
         tables = self._tables(X, reset=True)
         # Without gaps no model checks them, but new objects may have gaps.
         check_positive(self.lam, "lam", OWNER)
@@ -144,10 +149,11 @@ class KernelCompleter(
         self.completed_: CompletedRows = completion.of(completion.objects)
         self.kernel_names_ = completion.mean["kernel"].to_numpy().astype(object)
         self.n_features_in_ = n
+        # Parameters set since the fit are those of the next one.
+        self._settings = self.method, self.engine, self.lam
         of_kernels = zip(completion.mean.values, completion.visible.T, strict=True)
         units = np.array([np.diagonal(kernel)[seen].mean() for kernel, seen in of_kernels])
         self._weights = self._nu / units
-        return self
 
     @override
     def fit_transform(self, X: Any, y: Any = None) -> DataArray:
@@ -185,14 +191,15 @@ class KernelCompleter(
         # In the order of the training kernels and objects.
         stack = labelled(self._tables(X, reset=False), trained.mean, OWNER, "X").astype(float)
         rows = _with_whole_gaps(stack, seen)
-        if self.method != "mutual":
-            mean = imputed_rows(rows, trained.mean.to_numpy(), seen, zero=self.method == "zero")
+        method, engine, lam = self._settings
+        if method != "mutual":
+            mean = imputed_rows(rows, trained.mean.to_numpy(), seen, zero=method == "zero")
             draws = [mean]
         else:
-            each = [NewRows(K, seen, self.lam * self._nu, self._weights) for K in trained.draws]
+            each = [NewRows(K, seen, lam * self._nu, self._weights) for K in trained.draws]
             mean = np.mean([one.mean(rows) for one in each], axis=0)
             draws = [mean]
-            if self.engine != "em":
+            if engine != "em":
                 draws = [one.draw(rows, [self._seed, m]) for m, one in enumerate(each)]
         return CompletedRows(
             stack.copy(data=self._normalized(mean, trained.mean.to_numpy())),
@@ -213,8 +220,14 @@ class KernelCompleter(
         X = as_frame(X)
         check_one_table(X, "X", OWNER)
         check_undated(X, "X", OWNER)
-        checks = {"allow_nd": True, "ensure_all_finite": "allow-nan"}
-        array = validate_data(self, X, reset=reset, ensure_min_samples=2 if reset else 1, **checks)
+        checks: dict[str, Any] = {"allow_nd": True, "ensure_all_finite": "allow-nan"}
+        checks["ensure_min_samples"] = 2 if reset else 1
+        try:
+            array = validate_data(self, X, reset=reset, **checks)
+        except ValueError as error:
+            if reset:
+                raise
+            raise ValueError(f"{error} {OF_NEW}") from None
         if isinstance(X, pd.DataFrame):
             return {"K0": X}
         deep = array[:, :, None] if array.ndim == 2 else array

@@ -9,17 +9,23 @@ import numpy as np
 import pandas as pd
 import pymc as pm
 from numpy.typing import NDArray
-from sklearn.utils import column_or_1d
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 from xarray import DataArray, Dataset, DataTree, concat
 
-from ..inference import ApproximationWarning, fit, predict
-from ..inference.engine.convergence import is_unreliable, k_hat_of, predictions_alone
-from ..inference.engine.provenance import check_fitted, check_result
-from ..inference.left_out import SCALES, select, why_no_selection
+from ..inference import fit, predict
+from ..inference.engine.convergence import judge, predictions_alone, warn_of_approximation
+from ..inference.engine.provenance import check_fitted, check_result, damaged, read_number
+from ..inference.left_out import (
+    SCALES,
+    Rows,
+    at_the_end,
+    kernels_of,
+    objects_of,
+    selected,
+    why_no_selection,
+)
 from ..models.combinations.sums import FixedWeights
 from ..models.kernels import inverse_multiquadric
-from ..models.kernels.features import Objects
 from ..models.kernels.labels import (
     aligned,
     as_frame,
@@ -28,23 +34,29 @@ from ..models.kernels.labels import (
     labels_of,
     listed,
 )
-from ..user_warnings import warn_user
 from ..validation import argument_error, check_real, check_undated, check_unmasked
-from .blocks import RANK, SCALE, FittedKernels, KernelReader, ids_of
+from .blocks import RANK, SCALE, FittedKernels, KernelReader, attempt, ids_of
 
 #: Value of the parameters that `select` chooses.
 AUTO = "auto"
+#: Largest number of entries of kernels with copies of rows, and how many times as many as without
+#: copies these may be.
+MOST_ENTRIES, MOST_COPIES = 10**8, 10
 #: Scale, upsilon / tau, from which chains of the probit mix slowly: on 35 wines, 1,200 draws have
 #: 603 effective draws of the contrasts at a scale of 1, 229 at 100 and 137 at 1,000.
 SLOW = 100.0
 
 
 class _Candidate(NamedTuple):
-    """Kernels, the arguments of a model on them, and the log scores if `select` chose any."""
+    """Kernels, the arguments of a model on them, and how these were chosen, if they were.
+
+    `objects` are the numbers by which objects were left out, the same for all candidates.
+    """
 
     kernels: FittedKernels
     options: dict[str, Any]
-    log_scores: DataArray | None
+    log_scores: DataArray | None = None
+    objects: Rows | None = None
 
     @property
     def best(self) -> float:
@@ -72,6 +84,16 @@ class KernelPredictor(KernelReader):
     _model: ClassVar[Callable[..., pm.Model]]
     _checks_of_response: ClassVar[dict[str, Any]] = {}
 
+    def __new__(cls, *_: Any, **parameters: Any) -> Self:
+        """Refuse what other classifiers have and this one has not, with what to write."""
+        if "class_weight" in parameters:
+            raise TypeError(
+                f"{cls.__name__} has no 'class_weight'. Where objects count several times, write "
+                "fit(X, y, sample_weight=...) with whole numbers; where errors have unequal costs, "
+                "compare predict_proba with another threshold."
+            )
+        return super().__new__(cls)
+
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Compute the kernels of the training objects, declare the model and infer it.
 
@@ -85,7 +107,8 @@ class KernelPredictor(KernelReader):
             tables (obs, output) of several outputs.
         sample_weight : array_like or Series of whole numbers (obs,), optional
             Power of the likelihood of each object: 0 leaves its response out, 2 counts it twice.
-            Kernels are those of all objects. A Series is aligned by its index, where `X` has ids.
+            Kernels are those of all objects, and classes those of all of `y`. A Series is aligned
+            by its index, where `X` has ids.
 
         Raises
         ------
@@ -97,52 +120,72 @@ class KernelPredictor(KernelReader):
         KernelWarning
             As the model does. `weights_` warns of weights that cannot be read, not `fit`.
         """
-        options = {"progressbar": False} | (self.fit_options or {})
+        owner, given = type(self).__name__, self.fit_options
+        if given is not None and not isinstance(given, Mapping):
+            rule = "a dict of arguments of kz.fit by name, or None"
+            raise argument_error("fit_options", owner, rule, repr(given))
+        options = {"progressbar": False} | dict(given or {})
         if options.keys() & {"draws", "tune", "chains", "cores", "random_seed"}:
             rule = "without draws, tune, chains, cores and seed: the estimator's own parameters"
-            raise argument_error("fit_options", type(self).__name__, rule, repr(self.fit_options))
-        log_scores = self._declare(X, y, sample_weight)
-        seed = self.random_state
-        if isinstance(seed, np.random.RandomState):
-            seed = int(seed.randint(np.iinfo(np.int32).max))
+            raise argument_error("fit_options", owner, rule, repr(given))
         options |= {name: getattr(self, name) for name in ("draws", "tune", "chains", "cores")}
-        with predictions_alone():
-            result = fit(self.model_, self.engine, random_seed=seed, **options)
-        if log_scores is not None:
-            # In the result, which saved estimators keep.
-            scores = Dataset({"log_score": log_scores}, attrs=log_scores.attrs)
-            result["selection"] = DataTree(scores)
-        self.result_ = result
+        with attempt(self) as trial:
+            log_scores = trial._declare(X, y, sample_weight)
+            seed = self.random_state
+            if isinstance(seed, np.random.RandomState):
+                seed = int(seed.randint(np.iinfo(np.int32).max))
+            with predictions_alone():
+                trial.result_ = fit(trial.model_, self.engine, random_seed=seed, **options)
+            if log_scores is not None:
+                # In the result, which saved estimators keep.
+                scores = Dataset({"log_score": log_scores}, attrs=log_scores.attrs)
+                trial.result_["selection"] = DataTree(scores)
         return self
 
     @property
     def weights_(self) -> Dataset:
         """Posterior mean and standard deviation of the weights of the kernels.
 
+        The attribute ``note`` says that equal weights were chosen and not learned.
+
         Warns
         -----
         ApproximationWarning
-            For learned weights of an engine that did not converge, or whose Pareto k-hat is above
-            0.7; the attribute ``unreliable`` says the same.
+            For learned weights that did not converge, whatever other quantities did, and for those
+            of an approximation whose Pareto k-hat is above 0.7; the attribute ``unreliable`` says
+            the same.
         """
         check_is_fitted(self)
         weights = weights_of(self.model_, self.result_)
         described = [str(self._fitted.table.attrs.get(name, name)) for name in self.kernel_names_]
         if described != list(self.kernel_names_):
             weights = weights.assign_coords(description=("kernel", described))
+        scores = self.selection_
+        if not self.model_.learned and scores is not None and "equal" in scores["weights"]:
+            note = "equal weights, chosen by held-out scores, not learned"
+            weights.attrs["note"] = note
         if why := weights.attrs.get("unreliable"):
             better = "more draws" if self.result_.attrs.get("kind") == "mcmc" else "engine='gibbs'"
             model: Any = self.model_
             scale = getattr(model, "upsilon", None)
             if isinstance(scale, float) and scale >= SLOW * model.tau:
                 better += f", perhaps also with a smaller upsilon (chains mix slowly at {scale:g})"
-            message = f"The weights are unreliable, because {why}. Fit with {better} to read them."
-            warn_user(message, ApproximationWarning)
+            warn_of_approximation(
+                f"The weights are unreliable, because {why}. Fit with {better} to read them."
+            )
         return weights
+
+    def _get_fitted_attr_html(self, *arguments: Any, **options: Any) -> Any:
+        """Read all attributes for scikit-learn's display of an estimator, without warnings."""
+        with predictions_alone():
+            return super()._get_fitted_attr_html(*arguments, **options)
 
     @property
     def selection_(self) -> DataArray | None:
-        """Held-out log scores of what was chosen for "auto", or None."""
+        """Held-out log scores of what was chosen for "auto", or None.
+
+        The attribute ``note`` says that the chosen scale is at the end of those tried.
+        """
         check_is_fitted(self)
         if "selection" not in self.result_.children:
             return None
@@ -181,7 +224,7 @@ class KernelPredictor(KernelReader):
         if (order := _order_in(result, ids)) is not None:
             y, sample_weight = (_with_ids(each, ids) for each in (y, sample_weight))
         # Results of earlier versions do not name the choice, which is then made again.
-        saved = result["selection"].attrs if "selection" in result.children else {}
+        saved = _saved_choice(result)
         estimator._declare(X, y, sample_weight, order, saved)
         try:
             check_fitted(estimator.model_, result, f"{cls.__name__}.from_result")
@@ -210,7 +253,7 @@ class KernelPredictor(KernelReader):
                 kernels = inverse_multiquadric("median")
             features = ranks if ranks and self.standardize == AUTO else features
         fitted = self._fit_kernels(X, kernels, features, order)
-        rows = None if sample_weight is None else self._copies(X, y, sample_weight, fitted.objects)
+        rows = None if sample_weight is None else self._copies(X, y, sample_weight, fitted)
         response, log_scores = self._in_order(responses, fitted, rows), None
         if saved:
             options = self._options
@@ -219,7 +262,7 @@ class KernelPredictor(KernelReader):
             # Parameters that are given are those of this estimator: `check_fitted` compares them.
             options |= {name: found[name] for name in found if _is_auto(options[name])}
             # The choice of a saved result is not made again.
-            chosen = _Candidate(fitted, options, None)
+            chosen = _Candidate(fitted, options)
         else:
             chosen, log_scores = self._choose(X, fitted, response, order, rows)
         self._keep(chosen.kernels)
@@ -242,12 +285,14 @@ class KernelPredictor(KernelReader):
             return pd.DataFrame(checked, labels_of(y), y.columns.tolist())
         return checked if labels_of(y) is None else pd.Series(checked, labels_of(y))
 
-    def _copies(self, X: Any, y: Any, sample_weight: Any, objects: Objects) -> NDArray[np.intp]:
+    def _copies(
+        self, X: Any, y: Any, sample_weight: Any, kernels: FittedKernels
+    ) -> NDArray[np.intp]:
         """Rows of the training objects, each as often as its weight says."""
-        owner = type(self).__name__
+        owner, objects = type(self).__name__, kernels.objects
         weights = self._in_order_of(X, y, sample_weight)[1]
         weights = aligned(weights, objects.labels, "sample_weight", owner)
-        powers = column_or_1d(check_real(weights, "sample_weight", owner))
+        powers = check_real(weights, "sample_weight", owner)
         check_consistent_length(objects.labels, powers)
         whole = (powers >= 0) & (powers == np.floor(powers)) & np.isfinite(powers)
         if not (whole.all() and powers.any()):
@@ -255,6 +300,12 @@ class KernelPredictor(KernelReader):
             first = int(np.argmin(whole))
             rule = "whole numbers, the powers of the likelihoods, and not all zero"
             got = f"{powers[first]:g} for {objects.labels[first]!r}"
+            raise argument_error("sample_weight", owner, rule, got)
+        # A row of the kernels is repeated as often as its weight says.
+        entries, copies = kernels.table.size, float(powers.mean())
+        if copies * entries > max(MOST_ENTRIES, MOST_COPIES * entries):
+            rule = "numbers of copies that memory holds"
+            got = f"a sum of {powers.sum():g} for {len(powers)} objects"
             raise argument_error("sample_weight", owner, rule, got)
         return np.repeat(np.arange(len(powers)), powers.astype(int))
 
@@ -264,11 +315,10 @@ class KernelPredictor(KernelReader):
         ordered = aligned(responses, objects, "y", owner)
         check_consistent_length(objects, ordered)
         check_repeated(objects, ordered, "y", owner)
-        if rows is not None:
-            objects = pd.Index(objects, tupleize_cols=False)[rows]
-            ordered = ordered.iloc[rows] if hasattr(ordered, "iloc") else ordered[rows]
+        rows = slice(None) if rows is None else rows
+        objects = pd.Index(objects, tupleize_cols=False)[rows]
         # A copy: the caller may change y in place.
-        response = np.array(self._response(np.asarray(ordered)))
+        response = np.array(self._response(np.asarray(ordered), rows))
         if isinstance(ordered, pd.DataFrame):
             return pd.DataFrame(response, index=objects, columns=ordered.columns)
         return response
@@ -283,15 +333,16 @@ class KernelPredictor(KernelReader):
         tried = {name: self._candidate(first, response, rows)}
         if tried[name].log_scores is None:
             return tried[name], None
+        objects = tried[name].objects
         if kernels is None:
             other = inverse_multiquadric("median")
             fitted = self._fit_kernels(X, other, first.standardize, order)
-            tried["inverse_multiquadric"] = self._candidate(fitted, response, rows)
+            tried["inverse_multiquadric"] = self._candidate(fitted, response, rows, objects)
             if tried["inverse_multiquadric"].best > tried[name].best:
                 name, kernels = "inverse_multiquadric", other
         if self.standardize == AUTO and first.heavy_tailed:
             ranks = self._fit_kernels(X, kernels, RANK, order)
-            tried[f"{name}, rank"] = self._candidate(ranks, response, rows)
+            tried[f"{name}, rank"] = self._candidate(ranks, response, rows, objects)
         chosen = max(tried, key=lambda each: tried[each].best)
         log_scores = [each.log_scores for each in tried.values() if each.log_scores is not None]
         together = log_scores[0]
@@ -300,26 +351,32 @@ class KernelPredictor(KernelReader):
         scale, rule = (tried[chosen].options[argument] for argument in self._without_choice)
         weights = "fixed" if isinstance(rule, FixedWeights) else "mean"
         attributes = {"features": chosen, "scale": float(scale), "weights": weights}
+        if note := at_the_end(together, float(scale)):
+            attributes["note"] = f"{next(iter(self._without_choice))}={note} that were tried"
         return tried[chosen], together.assign_attrs(attributes)
 
-    def _candidate(self, kernels: FittedKernels, response: Any, rows: Any) -> _Candidate:
+    def _candidate(
+        self, kernels: FittedKernels, response: Any, rows: Any, objects: Rows | None = None
+    ) -> _Candidate:
         """Replace "auto" by the arguments of the model that predict left-out objects best."""
         options = self._options
         chosen = [name for name in self._without_choice if _is_auto(options[name])]
         if not chosen:
-            return _Candidate(kernels, options, None)
+            return _Candidate(kernels, options)
         options |= {name: self._without_choice[name] for name in chosen}
         model = type(self)._model(kernels.weighted(rows), response, **options)
         if why_no_selection(model) is not None:
-            return _Candidate(kernels, options, None)
+            return _Candidate(kernels, options)
         scale, rule = self._without_choice
-        scales = SCALES if scale in chosen else [options[scale]]
-        selection = select(model, scales=scales, choose_weights=rule in chosen, progressbar=False)
-        return _Candidate(kernels, options | selection.settings, selection.log_scores)
+        scales = list(SCALES) if scale in chosen else [float(options[scale])]
+        if objects is None:
+            objects = objects_of(model, kernels_of(model))
+        found = selected(model, scales, objects, rule in chosen)
+        return _Candidate(kernels, options | found.settings, found.log_scores, objects)
 
     @abstractmethod
-    def _response(self, y: np.ndarray) -> np.ndarray:
-        """Check the response and bring it onto the scale of the model."""
+    def _response(self, y: np.ndarray, rows: Any) -> np.ndarray:
+        """Check the response and bring that of these rows onto the scale of the model."""
 
     def _predictions(self, X: Any) -> Dataset:
         kernels = self.kernel_stack(X)  # raises unless fitted
@@ -334,6 +391,10 @@ class KernelPredictor(KernelReader):
         if sample_weight is None:
             return ordered, None
         sample_weight = as_frame(sample_weight)
+        n, shape = len(np.asarray(ordered)), np.asarray(sample_weight).shape
+        if shape != (n,):
+            rule = f"{n} numbers, one per object"
+            raise argument_error("sample_weight", owner, rule, f"shape {shape}")
         if labels_of(sample_weight) is None and ordered is not y:
             requirement = "labelled like y, because y is reordered to match X"
             raise argument_error("sample_weight", owner, requirement, type(sample_weight).__name__)
@@ -386,19 +447,35 @@ def _check_responses(y: Any, owner: str) -> None:
         raise argument_error("y", owner, "labels of one type, so that classes can be sorted", got)
 
 
+def _saved_choice(result: DataTree) -> Mapping[Any, Any]:
+    """Return what an estimator chose, from its saved result; empty without, as in old ones."""
+    saved = result["selection"].attrs if "selection" in result.children else {}
+    if saved:
+        if not isinstance(features := saved.get("features"), str):
+            raise damaged("features", features)
+        if (weights := saved.get("weights")) not in ("fixed", "mean"):
+            raise damaged("weights", weights)
+        if not read_number(saved, "scale") > 0:
+            raise damaged("scale", saved.get("scale"))
+    return saved
+
+
 def weights_of(model: Any, result: DataTree) -> Dataset:
-    """Mean and standard deviation (kernel) of the weights of the kernels."""
-    if model.learned:
-        draws = result["posterior"]["beta"]
-        mean, sd = draws.mean(("chain", "draw")), draws.std(("chain", "draw"))
-        sd = sd if draws.sizes["chain"] * draws.sizes["draw"] > 1 else sd * np.nan
-    else:
-        mean = DataArray(model["beta"].get_value(), {"kernel": np.asarray(model.coords["kernel"])})
-        sd = mean * 0.0
+    """Mean and standard deviation (kernel) of the weights of the kernels.
+
+    The attribute ``converged`` of chains is that of the weights alone.
+    """
     kept = ("engine", "converged", "pareto_k")
     attributes = {name: result.attrs[name] for name in kept if name in result.attrs}
-    if model.learned and is_unreliable(k_hat := k_hat_of(result)):
-        attributes["unreliable"] = f"the Pareto k-hat of {attributes['engine']} is {k_hat:.3g}"
-    elif model.learned and attributes.get("converged") == "no":
-        attributes["unreliable"] = f"{attributes['engine']} did not converge"
+    if not model.learned:
+        mean = DataArray(model["beta"].get_value(), {"kernel": np.asarray(model.coords["kernel"])})
+        return Dataset({"mean": mean, "sd": mean * np.nan}, attrs=attributes)
+    draws = result["posterior"]["beta"]
+    mean, sd = draws.mean(("chain", "draw")), draws.std(("chain", "draw"))
+    sd = sd if draws.sizes["chain"] * draws.sizes["draw"] > 1 else sd * np.nan
+    judgement = judge(result, draws.to_dataset(name="beta"))
+    if result.attrs.get("kind") == "mcmc":
+        attributes["converged"] = judgement.state
+    if judgement.state == "no":
+        attributes["unreliable"] = judgement.reason
     return Dataset({"mean": mean, "sd": sd}, attrs=attributes)

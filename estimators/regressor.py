@@ -9,7 +9,7 @@ from sklearn.base import MultiOutputMixin, RegressorMixin
 
 from ..models import CompositeKernelRegression
 from ..models.kernels.labels import order_of
-from ..validation import check_flag
+from ..validation import check_flag, standard_deviation
 from .predictor import KernelPredictor
 
 
@@ -75,10 +75,10 @@ class CompositeKernelRegressor(MultiOutputMixin, RegressorMixin, KernelPredictor
     shared: str = "weights"
 
     @override
-    def _response(self, y: np.ndarray) -> np.ndarray:
-        values = np.asarray(y, dtype=float)
+    def _response(self, y: np.ndarray, rows: Any) -> np.ndarray:
+        values = np.asarray(y[rows], dtype=float)
         # One number, or one per output.
-        self._mean, self._scale = np.asarray(values.mean(axis=0)), np.asarray(values.std(axis=0))
+        self._mean, self._scale = np.asarray(values.mean(axis=0)), standard_deviation(values)
         self._scale[self._scale == 0] = 1.0
         return (values - self._mean) / self._scale
 

@@ -18,21 +18,27 @@ from scipy.linalg import cholesky
 from scipy.special import logsumexp
 from xarray import Dataset, DataTree
 
+from ..models.initial_point import QUICK
 from ..validation import Count, Fraction, Positive
 from .engine.chains import (
-    check_main_guard,
     has_workers,
     keywords_of,
     make_lean,
     run_chains,
     sample_on_workers,
 )
-from .engine.convergence import convergence_of_noisy_ascent, convergence_of_particles, pareto_k
+from .engine.convergence import (
+    convergence_of_noisy_ascent,
+    convergence_of_particles,
+    last_acceptance,
+    pareto_k,
+)
 from .engine.engine import Engine, Kind, Run, too_large, why_no_gradients, why_not_dask
-from .engine.evaluation import mode_worth
+from .engine.evaluation import compiled_by, mode_worth, python_mode
 from .engine.groups import log_density
 from .engine.independent import constrained_draws, lean_tree
 from .engine.result import trajectory, with_group
+from .engine.workers import context_of_workers
 from .mode import find_mode
 
 # Usual number of likelihood evaluations of a particle of SMC: stages times moves.
@@ -158,10 +164,11 @@ class ADVI(Engine):
             compile_kwargs={"mode": mode_worth(self.max_iterations)},
         )
         if self.covariance == "mean-field":
-            factor = approximation.std.eval()
+            factor = approximation.std.eval(mode=python_mode())
         else:
-            factor = lower_factor(approximation.cov.eval(), self.name)
-        tree = gaussian_result(model, run, approximation.mean.eval(), factor)
+            factor = lower_factor(approximation.cov.eval(mode=python_mode()), self.name)
+        mean = approximation.mean.eval(mode=python_mode())
+        tree = gaussian_result(model, run, mean, factor)
         elbo = -np.asarray(approximation.hist, dtype=float)
         with_group(tree, "trajectory", trajectory("elbo", [elbo]))
         finished = len(elbo) == self.max_iterations
@@ -212,8 +219,6 @@ class Pathfinder(Engine):
 
         # A worker of a cluster may have no processes of its own.
         parallel = not current_process().daemon
-        if parallel:
-            check_main_guard()
         fitted = pmx.fit_pathfinder(
             model=model,
             num_paths=self.paths,
@@ -221,6 +226,8 @@ class Pathfinder(Engine):
             random_seed=run.random_seed,
             progressbar=run.progressbar,
             parallel=parallel,
+            mp_ctx=context_of_workers(None, python_mode()) if parallel else None,
+            compile_kwargs={"mode": python_mode()},
         )
         names = [v.name for v in model.free_RVs + model.deterministics]
         posterior = fitted["posterior"]
@@ -255,7 +262,9 @@ def _prior_population(
     }
     data = {rv: model.rvs_to_values[rv] for rv in model.observed_RVs}
     coordinates = clone_replace(list(drawn.values()), data)
-    densities = model.compile_fn([model.logp(vars=model.free_RVs), model.logp()])
+    densities = model.compile_fn(
+        [model.logp(vars=model.free_RVs), model.logp()], mode=python_mode()
+    )
     kept: list[dict[str, np.ndarray]] = []
     drawn_so_far = 0
     while len(kept) < draws:
@@ -267,7 +276,7 @@ def _prior_population(
         # At least two, because a single draw would lack the leading axis. Thousands of draws in
         # Python take less time than compilation.
         size = max(draws - len(kept), 2)
-        values = pm.draw(coordinates, size, random_seed=rng, mode="FAST_COMPILE")
+        values = pm.draw(coordinates, size, random_seed=rng, mode=QUICK)
         drawn_so_far += size
         points = (dict(zip(drawn, row, strict=True)) for row in zip(*values, strict=True))
         with np.errstate(all="ignore"):
@@ -424,10 +433,12 @@ class SMC(Engine):
     def run(self, model: pm.Model, run: Run) -> DataTree:
         population = _prior_population(model, run.draws * run.chains, run.rng())
         by_chain = zip(*(np.split(each, run.chains) for each in population.values()), strict=True)
-        processes = max(1, min(run.cores or _cpu_count(), run.chains))
-        if processes > 1:
-            check_main_guard(run.sampler_options.get("mp_ctx"))
         mode = mode_worth(run.chains * run.draws * _MOVES)
+        options: dict[str, Any] = {"compile_kwargs": {"mode": mode}}
+        options |= run.sampler_options
+        if max(1, min(run.cores or _cpu_count(), run.chains)) > 1:
+            mode = options["compile_kwargs"].get("mode")
+            options["mp_ctx"] = context_of_workers(options.get("mp_ctx"), mode)
         tree = pm.sample_smc(
             run.draws,
             start=[dict(zip(population, values, strict=True)) for values in by_chain],
@@ -436,8 +447,9 @@ class SMC(Engine):
             cores=run.cores,
             random_seed=run.random_seed,
             progressbar=run.progressbar,
-            model=model,
-            **{"compile_kwargs": {"mode": mode}, **run.sampler_options},
+            # The draws are evaluated once.
+            model=compiled_by(python_mode(), model),
+            **options,
         )
         stats = _rectangular(tree["sample_stats"].to_dataset(), run.chains)
         with_group(tree, "sample_stats", stats)
@@ -448,8 +460,7 @@ class SMC(Engine):
         # Particles share ancestors, in random order: they are neither a chain nor independent.
         tree.attrs["independent"] = 0
         make_lean(tree, model, run)
-        rate = stats["accept_rate" if self.kernel == "IMH" else "mean_accept_rate"].values
-        acceptance = min(row[np.isfinite(row)][-1] for row in rate)
+        acceptance = last_acceptance(stats)
         tree.attrs["converged"] = convergence_of_particles(tree, model, run.draws, acceptance)
         return tree
 

@@ -5,22 +5,27 @@ VB's bound cannot choose the scale: on seven of seven data sets it falls as upsi
 likewise predict worse than equal ones. Predictions of objects that were left out choose both.
 """
 
+import json
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any
 
 import numpy as np
 import pymc as pm
 from arviz_stats.utils import ELPDDataLOOKFold
 from numpy.typing import NDArray
+from scipy.special import logsumexp
 from scipy.stats import norm
 from threadpoolctl import threadpool_limits
 from xarray import DataArray, Dataset
 
 from ..models.combinations.sums import FixedWeights, WeightedSum
 from ..models.declaration import source_of
+from ..models.kernels.labels import counts_rows
 from ..models.kernels.source import DIMS, CompletedRows
+from ..models.kernels.stack import ORIGIN, Origin
 from ..models.learned_scale import LearnedScale
 from ..user_warnings import numpy_warnings
 from ..validation import Count, Seed, argument_error, check_arguments, check_positive, integer_seed
@@ -46,6 +51,14 @@ def why_not_left_out(model: Any) -> str | None:
         return "not available for kernels in a Dask array or completed kernels"
     if source.parameters:
         return "not available for kernels with parameters to learn"
+    given = ["kernels", "targets"]
+    if "class" in model.coords:
+        given = ["kernels", "labels", "classes"]
+        if "labels" not in model.named_vars or not hasattr(model, "label_codes"):
+            return f"{type(model).__name__} has classes, but no data named 'labels' (label_codes)"
+    taken = signature(type(model)).parameters
+    if lacking := ", ".join(repr(name) for name in given if name not in taken):
+        return f"its parts are declared by arguments that {type(model).__name__} lacks: {lacking}"
     if amended := ", ".join(map(repr, model.amendments())):
         return f"its parts would lack the added terms: {amended}"
     ids = np.unique(np.asarray(model.coords["obs"]), return_index=True)[1]
@@ -64,8 +77,7 @@ def parts(
     model: Any, stack: DataArray, train: Rows, new: Rows, **settings: Any
 ) -> tuple[Any, DataArray]:
     """Declare the model of the objects `train`; return it and the kernels of the `new` ones."""
-    is_gram = np.array_equal(stack["obs"], stack["basis"])
-    columns = train if is_gram else np.arange(stack.sizes["basis"])
+    columns = _columns_without(model, stack, train)
     if "class" in model.coords:
         classes = list(model.coords["class"])
         labels = [classes[code] for code in model.label_codes[train]]
@@ -80,30 +92,75 @@ def parts(
     return part, numbered.isel(obs=new)
 
 
+def _columns_without(model: Any, stack: DataArray, train: Rows) -> Rows:
+    """Columns of a stack that are not of objects left out: of `train`, or of no object."""
+    ids, basis = stack["obs"].to_numpy(), stack["basis"].to_numpy()
+    origins = json.loads(getattr(model, "origin", {}).get(ORIGIN, "{}")).values()
+    of_objects = {*ids.tolist()} == {*basis.tolist()} or any(
+        Origin(*each).n_train == len(basis) for each in origins
+    )
+    # Numbers of functions are the numbers of some rows, too.
+    if counts_rows(basis) and not of_objects:
+        return np.arange(len(basis))
+    return np.flatnonzero(~np.isin(basis, ids) | np.isin(basis, ids[train]))
+
+
 def log_scores(model: Any, predicted: Dataset, new: Rows) -> NDArray:
-    """Log scores (new,), in nats, of predictions of objects that were left out of the model."""
+    """Log scores (new,), in nats, of predictions of objects that were left out of the model.
+
+    Those of targets are log densities of the mixture of normal laws over the draws, if predictions
+    have the draws, else of the normal law with their mean and sd. Outputs are scored jointly.
+    """
     if "probability" in predicted:
         p = predicted["probability"].to_numpy()
         own = p[np.arange(len(new)), model.label_codes[new]]
         return np.log(np.maximum(own, np.finfo(float).tiny))
     targets = model["targets"].get_value()[new]
+    if "target_sd_draws" in predicted:
+        laws = (predicted[name].to_numpy() for name in ("mean_draws", "target_sd_draws"))
+        by_draw = norm.logpdf(targets, *laws)
+        by_draw = by_draw.reshape(by_draw.shape[0] * by_draw.shape[1], len(new), -1).sum(axis=2)
+        return logsumexp(by_draw, axis=0) - np.log(len(by_draw))
     scores = norm.logpdf(targets, predicted["mean"].to_numpy(), predicted["target_sd"].to_numpy())
     return scores.reshape(len(new), -1).sum(axis=1)
 
 
-def splits(
-    model: Any, folds: int, seed: int, most: int | None = None
-) -> Iterator[tuple[Rows, Rows]]:
-    """Rows of the training objects and of the objects left out, by fold.
+def objects_of(model: Any, stack: DataArray, *, by_ids: bool = False) -> Rows:
+    """Return the number of the object of each row, whatever the order of the rows.
 
-    Folds of two or more objects are stratified by class, and copies of an object are in one fold.
-    Of more than `most` objects, so many take part.
+    Objects, whose copies have one number, are numbered by their kernels and responses, not by where
+    they are. With `by_ids`, they are numbered by their ids, unless these only count the rows.
+    """
+    ids = np.asarray(model.coords["obs"])
+    distinct, first, copy_of = np.unique(ids, return_index=True, return_inverse=True)
+    if by_ids and not np.array_equal(distinct, np.arange(len(ids))):
+        return copy_of
+    K = stack.to_numpy()[:, first]
+    # Sums over the columns, which are in the order of the rows; rounded, since they were added in
+    # another order.
+    contents = [*K.sum(axis=2), *np.einsum("kij,kij->ki", K, K)]
+    contents = [np.round(each / (np.abs(each).max() or 1.0), 9) for each in contents]
+    if "class" in model.coords:
+        contents.append(model.label_codes[first])
+    else:
+        contents += [*model["targets"].get_value()[first].reshape(len(first), -1).T]
+    number = np.empty(len(first), dtype=np.intp)
+    number[np.lexsort(contents)] = np.arange(len(first))
+    return number[copy_of]
+
+
+def splits(
+    model: Any, objects: Rows, folds: int, seed: int, most: int | None = None
+) -> Iterator[tuple[Rows, Rows]]:
+    """Rows of the training objects and of the objects left out, by fold, in the order of `objects`.
+
+    `objects` are their numbers, see `objects_of`. Folds of two or more objects are stratified by
+    class, and copies of an object are in one fold. Of more than `most` objects, so many take part.
     """
     # `import kernelzoo` does without scikit-learn, which takes half a second.
     from sklearn.model_selection import KFold, StratifiedKFold
 
-    ids = np.asarray(model.coords["obs"])
-    _, first, copy_of = np.unique(ids, return_index=True, return_inverse=True)
+    first, order = np.unique(objects, return_index=True)[1], np.argsort(objects, kind="stable")
     y, splitter = np.zeros(len(first), dtype=int), KFold
     if "class" in model.coords:
         y = model.label_codes[first]
@@ -118,7 +175,7 @@ def splits(
     with warnings.catch_warnings(action="ignore", category=UserWarning):
         folds = min(folds, len(chosen))
         for part in splitter(folds, shuffle=True, random_state=seed).split(chosen, y[chosen]):
-            train, new = (np.flatnonzero(np.isin(copy_of, chosen[rows])) for rows in part)
+            train, new = (order[np.isin(objects[order], chosen[rows])] for rows in part)
             yield train, new
 
 
@@ -131,9 +188,11 @@ def loo_kfold(
     progressbar: bool = True,
     **options: Any,
 ) -> ELPDDataLOOKFold:
-    """Log scores of all objects by K-fold cross-validation, with any engine.
+    """Log predictive densities of all objects by K-fold cross-validation, with any engine.
 
-    Unlike ``az.loo`` it does not need posteriors that hardly change when one object leaves.
+    They are what ``az.loo`` estimates: the mean over the draws of the density of an object, in
+    nats, by fits without it. Unlike ``az.loo`` this does not need posteriors that hardly change
+    when one object leaves.
 
     Parameters
     ----------
@@ -145,7 +204,8 @@ def loo_kfold(
         Number of folds, with a fit each. They are stratified by class, at most as many as objects
         in the largest class; as many as objects leave out one each. Copies are in one fold.
     random_seed : int, SeedSequence or Generator, default=0
-        Seed of the folds, which are the same for all models of the same ids, and of each fit.
+        Seed of the folds, which are the same for all models of the same ids (without ids: of the
+        same kernels) in any order, and of each fit.
     progressbar : bool, default=True
         Show progress.
     **options
@@ -154,10 +214,13 @@ def loo_kfold(
     Returns
     -------
     ELPDDataLOOKFold
-        For ``az.compare``: ``elpd`` is the sum of the log scores and ``elpd_i`` (obs) has those of
-        the objects, in the order of their ids: ArviZ pairs them by position, so compare them with
-        other results of `loo_kfold` only. ``warning`` says that a fit did not converge. ``p`` is
-        NaN.
+        For ``az.compare``, also beside ``az.loo(result, pointwise=True)``: ``elpd`` is the sum over
+        the objects and ``elpd_i`` (obs) has the terms, in the order of the ids. ArviZ pairs them by
+        position: sort those of ``az.loo``, which has the model's order, by
+        ``loo.elpd_i = loo.elpd_i.sortby("obs")`` unless the ids are in order. Several outputs have
+        one joint density per object, where ``az.loo`` leaves out single entries. Targets of a model
+        whose predictions have no ``target_sd_draws`` have a normal density at the predicted mean
+        and standard deviation. ``warning`` says that a fit did not converge. ``p`` is NaN.
 
     Raises
     ------
@@ -181,14 +244,17 @@ def loo_kfold(
     stack = kernels_of(model)
     ids = np.asarray(model.coords["obs"])
     scores = DataArray(np.empty(len(ids)), {"obs": ids}, ("obs",))
-    folds = list(splits(model, k, seed))
+    folds = list(splits(model, objects_of(model, stack, by_ids=True), k, seed))
+    of_targets = "class" not in model.coords
     warned, draws = False, 0
     with stopped_by_ctrl_c(), track(len(folds), "Folds", visible=progressbar) as bar:
         for train, new in folds:
             with warnings.catch_warnings(action="ignore", category=UserWarning):
                 part, kernels_new = parts(model, stack, train, new)
                 result = fit(part, engine, random_seed=seed, progressbar=False, **options)
-                predicted = predict(part, result, kernels_new, progressbar=False)
+                predicted = predict(
+                    part, result, kernels_new, keep_draws=of_targets, progressbar=False
+                )
             scores.values[new] = log_scores(model, predicted, new)
             warned |= result.attrs.get("converged") != "yes"
             posterior = result["posterior"]
@@ -244,11 +310,18 @@ class Selection:
 
     def __repr__(self) -> str:
         chosen = ", ".join(f"{name}={value!r}" for name, value in self.settings.items())
-        tried, scale = self.log_scores["scale"].values.tolist(), next(iter(self.settings.values()))
-        if scale in (tried[0], tried[-1]) and len(tried) > 1:
-            chosen += f", where {scale:g} is at the end of the scales"
+        if note := at_the_end(self.log_scores, next(iter(self.settings.values()))):
+            chosen += f", where {note}"
         best = float(self.log_scores.mean("obs").max())
         return f"Selection({chosen}; held-out log score {best:.3f})"
+
+
+def at_the_end(log_scores: DataArray, scale: float) -> str | None:
+    """Say that the chosen scale is at the end of those tried, beyond which may be better ones."""
+    tried = log_scores["scale"].values.tolist()
+    if scale in (tried[0], tried[-1]) and len(tried) > 1:
+        return f"{scale:g} is at the end of the scales"
+    return None
 
 
 def why_no_selection(model: Any) -> str | None:
@@ -284,7 +357,7 @@ def select(
     folds : int, default=4
         Number of folds, stratified by class. Copies of an object are in one fold.
     random_seed : int, SeedSequence or Generator, default=0
-        Seed of the folds and of the draws.
+        Seed of the folds, which do not depend on the order of the objects, and of the draws.
     progressbar : bool, default=True
         Show progress.
 
@@ -323,10 +396,26 @@ def select(
     if folds < 2:
         raise argument_error("folds", "select", "2 or more", repr(folds))
     seed = integer_seed(random_seed, "random_seed", "select")
+    return selected(
+        model, tried, objects_of(model, kernels_of(model)), choose_weights, folds, seed, progressbar
+    )
+
+
+def selected(
+    model: Any,
+    tried: Sequence[float],
+    numbers: Rows,
+    choose_weights: bool,
+    folds: int = 4,
+    seed: int = 0,
+    progressbar: bool = False,
+) -> Selection:
+    """Choose as `select` does, with folds of the objects' `numbers`; see `objects_of`."""
+    paper = paper_with("path", model)
     assert paper is not None
     stack = kernels_of(model)
     few = stack.sizes["basis"] <= MOST
-    pairs = list(splits(model, folds, seed, MOST_OF_A_BASIS if few else MOST))
+    pairs = list(splits(model, numbers, folds, seed, MOST_OF_A_BASIS if few else MOST))
     if sum(len(new) for _, new in pairs) > ONE_FOLD:
         pairs = pairs[:1]
     compare = choose_weights and model.learned and len(model.coords["kernel"]) > 1

@@ -15,6 +15,7 @@ from scipy.optimize import OptimizeResult, minimize
 
 from ..validation import Count
 from .engine.engine import Run
+from .engine.evaluation import python_mode
 from .engine.independent import constrained_draws
 from .engine.result import PointOutput
 
@@ -65,7 +66,7 @@ def find_mode(model: pm.Model, run: Run, space: Space, max_iterations: int) -> M
     Coordinates are unconstrained in both spaces; the constrained density has no Jacobians.
     """
     start, objective = compile_objective(
-        model, jacobian=space == "unconstrained", random_seed=run.random_seed
+        model, jacobian=space == "unconstrained", random_seed=run.random_seed, mode=python_mode()
     )
     last = start + run.rng().uniform(-0.5, 0.5, size=start.shape)
     history: list[float] = []

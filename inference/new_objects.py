@@ -18,8 +18,10 @@ from ..models.kernels.warnings import warn_of_strangers
 from ..validation import argument_error
 from .engine.progress import track
 from .engine.provenance import equal_but_for_rounding, has_new_kernels
-from .engine.result import RunningMoments, joined_draws
+from .engine.result import RunningMoments, check_finite_draws, joined_draws
 
+# Probabilities with a smaller standard deviation are the same in all draws, to two decimals.
+STILL = 1e-3
 # Largest block of functions held at once, in numbers (64 MB).
 BLOCK = 8_000_000
 
@@ -93,11 +95,14 @@ def compared_rows(result: DataTree) -> DataArray:
 
 
 def check_draws(model: pm.Model, posterior: Dataset, *names: str) -> None:
-    """Raise unless the result holds draws of those named variables that are random."""
+    """Raise unless the result holds finite draws of those named variables that are random."""
     free = {rv.name for rv in model.free_RVs}
     for name in names:
-        if name in free and name not in posterior:
+        if name not in free:
+            continue
+        if name not in posterior:
             raise argument_error("result", "predict", f"a result with draws of {name}", "none")
+        check_finite_draws(posterior[name], "result", "predict")
 
 
 def composite_functions(stack: NDArray, beta: NDArray, W: NDArray) -> NDArray:
@@ -123,6 +128,15 @@ def combined_functions(
     for values, weights, regressors in zip(f, beta, W, strict=True):
         np.matmul(rule.from_terms(np.tensordot(weights, terms, axes=1)), regressors.T, out=values)
     return f
+
+
+def judged_probabilities(p: DataArray) -> Dataset:
+    """Probabilities (chain, draw, ...) by which chains are judged: NaN for those that hardly move.
+
+    Chains may disagree about a probability of 1e-9 without harm to predictions.
+    """
+    moving = p.std(("chain", "draw")) > STILL
+    return Dataset({"probability": p.where(moving) if moving.any() else p})
 
 
 @contextmanager
@@ -153,8 +167,7 @@ def by_draw(values: NDArray, posterior: Dataset, coords: Mapping[str, Any]) -> D
 class Responses(NamedTuple):
     """Responses of new objects by draw, all (draw, obs) or (draw, obs, output).
 
-    `expected` are their means given a draw, `variance` (obs, ...) is the sum over the draws of
-    their variances, and `drawn` are draws of them.
+    `expected` and `variance` are their means and variances given a draw, `drawn` draws of them.
     """
 
     expected: NDArray
@@ -189,18 +202,20 @@ def predict_targets(
     gamma = noise_precisions(model, posterior, n_draws)
     moments, within, rng = RunningMoments(), np.zeros(shape), np.random.default_rng(random_seed)
     draws = np.empty((n_draws, *shape)) if keep_draws else None
+    variances = np.empty((n_draws, *shape)) if keep_draws else None
     targets = None if random_seed is None else np.empty((n_draws, *shape))
     noise_sd = gamma.reshape(len(gamma), *[1] * (len(shape) - 1), -1) ** -0.5
     with tracked_blocks(n_draws, int(np.prod(shape)), progressbar) as blocks:
         for block in blocks:
             found = responses(block, rng)
-            within += found.variance
+            within += found.variance.sum(axis=0)
             moments.update(found.expected)
             if targets is not None:
                 noise = noise_sd[block] * rng.standard_normal(found.drawn.shape)
                 targets[block] = found.drawn + noise
-            if draws is not None:
+            if draws is not None and variances is not None:
                 draws[block] = found.expected
+                variances[block] = found.variance
     mean, variance = moments.mean, moments.spread**2 + within / n_draws
     target_sd, dims = np.sqrt(variance + (1 / gamma).mean(axis=0)), [*coords]
     variables: dict[str, Any] = {
@@ -208,8 +223,10 @@ def predict_targets(
         "target_sd": (dims, target_sd, {"long_name": "of a new target"}),
         "response_sd": (dims, np.sqrt(variance), {"long_name": "of the response, no noise"}),
     }
-    if draws is not None:
+    if draws is not None and variances is not None:
         variables["mean_draws"] = by_draw(draws, posterior, coords)
+        sds = np.sqrt(variances + noise_sd**2)
+        variables["target_sd_draws"] = by_draw(sds, posterior, coords)
     if targets is not None:
         variables["t"] = by_draw(targets, posterior, coords)
     return Dataset(variables, coords)

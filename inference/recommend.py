@@ -18,13 +18,13 @@ from threadpoolctl import threadpool_limits
 
 from ..user_warnings import numpy_warnings
 from ..validation import Count, CountOrZero, Positive, check_arguments
-from .engine.chains import processes
 from .engine.completions import number_of_fits
 from .engine.engine import Engine, Kind, Run, checked_model, coordinates, engines_for, every_engine
-from .engine.evaluation import compiling_with, python_mode
+from .engine.evaluation import settings_kept
 from .engine.progress import Clock, OutOfTime, stopped_by_ctrl_c, track
 from .engine.provenance import check_model
 from .engine.result import ExactOutput, VariationalOutput
+from .engine.workers import processes
 from .paper_engines import BY_GRADIENTS, Gibbs, PaperEngine
 
 REASONS: dict[Kind, str] = {
@@ -247,7 +247,7 @@ def seconds_of(model: pm.Model, engine: PaperEngine[Any], run: Run) -> float:
     with (
         threadpool_limits(1, user_api="blas"),
         numpy_warnings(),
-        compiling_with(python_mode()),
+        settings_kept(),
         warnings.catch_warnings(action="ignore"),
     ):
         try:

@@ -66,7 +66,9 @@ def composite_function(
     ------
     ValueError
         For kernels that a composite kernel refuses or with parameters to learn, ids that are not
-        those of the model, and priors of other shapes. The model is left as it was.
+        those of the model, names in use, and priors of other shapes. The model is left as it was.
+    TypeError
+        Outside a model.
 
     Notes
     -----
@@ -91,7 +93,12 @@ def composite_function(
     ...     pm.sample_posterior_predictive(fitted, var_names=["h", "t"], predictions=True)
     """
     owner = "composite_function"
-    model = pm.modelcontext(None)
+    if not isinstance(name, str) or not name:
+        raise argument_error("name", owner, "a string that is not empty", repr(name))
+    try:
+        model = pm.modelcontext(None)
+    except TypeError:
+        raise TypeError(f"{owner} must be called in a model: with pm.Model(): ...") from None
     stack, source = read_kernels(kernels, owner)
     if source is not IN_MEMORY:
         rule = "complete, in memory and without parameters to learn"
@@ -99,6 +106,9 @@ def composite_function(
     if outputs is not None:
         check_name(outputs, [*model.dim_lengths], "outputs", owner)
     objects = _dim_of_objects(model, stack, outputs)
+    if outputs == objects:
+        rule = "another dimension than that of the objects"
+        raise argument_error("outputs", owner, rule, repr(outputs))
     stack = _in_order_of(model, stack, objects, owner)
     kernel, basis = model.name_for(f"{name}_kernel"), model.name_for(f"{name}_basis")
     n_kernels, _, n_basis = stack.shape

@@ -1,24 +1,21 @@
 """Base classes of the papers' models: any of them, and those on a composite kernel."""
 
-import warnings
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from contextvars import ContextVar
 from copy import deepcopy
 from functools import partial
 from inspect import Signature, signature
 from numbers import Real
-from types import MappingProxyType, MethodType, SimpleNamespace
+from types import MappingProxyType, MethodType
 from typing import Any, ClassVar, Self, SupportsIndex, override
 
 import cloudpickle
 import numpy as np
 import pymc as pm
-import pytensor
 import xarray as xr
-from pymc.initial_point import convert_str_to_rv_dict, make_initial_point_fn
-from pytensor.graph.replace import clone_replace
 from pytensor.tensor import TensorVariable
 
+from ..user_warnings import silent
 from ..validation import (
     argument_error,
     check_codes,
@@ -30,9 +27,11 @@ from ..validation import (
     check_unmasked,
 )
 from .combinations.sums import Combination, WeightedSum
+from .initial_point import compile_initial_point
 from .kernels.dask_stack import read_kernels
 from .kernels.labels import aligned, ids_along
 from .kernels.source import DIMS, IN_MEMORY, KernelSource, ParametricStack
+from .kernels.stack import LARGEST
 from .kernels.warnings import warn_of_near_identity, warn_of_negligible
 from .learned_scale import LearnedScale
 from .printing import printed
@@ -164,9 +163,9 @@ class Declaration(pm.Model):
     def check_data(self) -> None:
         """Raise ValueError if ``pm.set_data`` set numbers or kernels that no engine should read.
 
-        Numbers must be finite. Matrices whose rows and columns have the same labels must still be
-        symmetric or positive semidefinite if they were when the model was declared. New matrices
-        cost O(n^3), unchanged data nothing.
+        Numbers must be finite and at most 1e60 in size. Matrices whose rows and columns have the
+        same labels must still be symmetric or positive semidefinite if they were when the model was
+        declared. New matrices cost O(n^3), unchanged data nothing.
         """
         self.amendments()  # raises for a model that is not sealed
         self.check_stand_ins()
@@ -179,6 +178,10 @@ class Declaration(pm.Model):
             # PyMC masks NaN.
             check_unmasked(now, name, "pm.set_data")
             check_finite(now, name, "pm.set_data")
+            # As when the model was declared: squares of squares overflow at 1e77.
+            if (size := float(np.abs(now).max(initial=0.0))) > LARGEST:
+                rule = f"at most {LARGEST:g} in size: rescale it"
+                raise argument_error(name, "pm.set_data", rule, f"an entry of {size:.3g}")
             if now.ndim < 2:
                 continue
             rows, columns = self.named_vars_to_dims[name][-2:]
@@ -272,29 +275,9 @@ class Declaration(pm.Model):
         jitter_rvs: Collection[TensorVariable] | None = None,
         return_transformed: bool = True,
     ) -> Callable[..., dict[str, Any]]:
-        """Compile PyMC's initial point, with observed variables at their values.
-
-        PyMC draws observed variables, so that variables that depend on them would start at another
-        point at each call.
-        """
-        data = {rv: self.rvs_to_values[rv] for rv in self.observed_RVs}
-        given = dict(zip(self.free_RVs, clone_replace(self.free_RVs, data), strict=True))
-        conditioned = SimpleNamespace(
-            free_RVs=list(given.values()),
-            rvs_to_transforms={new: self.rvs_to_transforms[rv] for rv, new in given.items()},
-            rvs_to_initial_values={
-                new: self.rvs_to_initial_values[rv] for rv, new in given.items()
-            },
+        return compile_initial_point(
+            self, overrides or {}, jitter_rvs or (), return_transformed=return_transformed
         )
-        starts = convert_str_to_rv_dict(self, dict(overrides or {}))
-        # The function is called once; compiling it in C would take seconds.
-        with pytensor.config.change_flags(cxx=""):
-            return make_initial_point_fn(
-                model=conditioned,
-                overrides={given[rv]: start for rv, start in starts.items()},
-                jitter_rvs={given[rv] for rv in jitter_rvs or ()},
-                return_transformed=return_transformed,
-            )
 
     def _terms(self) -> frozenset[str]:
         terms = [*self.free_RVs, *self.observed_RVs, *self.potentials]
@@ -405,9 +388,8 @@ def _redeclared[M: Declaration](
     coords: Mapping[str, Any],
 ) -> M:
     """Call the constructor again and restore the data that were set since."""
-    with warnings.catch_warnings():
-        # The first declaration has issued the warnings.
-        warnings.simplefilter("ignore", UserWarning)
+    # The first declaration has issued the warnings.
+    with silent():
         model = cls(*args, **kwargs)
     for name, values in data.items():
         dims = model.named_vars_to_dims.get(name, ())

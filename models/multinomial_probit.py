@@ -130,7 +130,8 @@ class MultinomialProbit(LabelledDeclaration):
         Rate of their precisions: regressors have the scale :math:`\sqrt{\upsilon / \tau}`. With
         ``LearnedScale()`` it is a variable, except for VB (`select` chooses it).
     classes : sequence, optional
-        Classes in the order of the coordinate "class". Default: the sorted distinct labels.
+        Classes in the order of the coordinate "class". Default: the distinct labels, sorted, or in
+        the order of an ordered Categorical.
 
     Attributes
     ----------

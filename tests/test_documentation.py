@@ -6,6 +6,7 @@ import inspect
 import json
 import operator
 import re
+import subprocess
 import sys
 import warnings
 from pathlib import Path
@@ -280,12 +281,40 @@ def python_of(page):
     return "".join(code for _, kind, code in FENCE.findall(text) if kind.strip() in kinds)
 
 
+def needing_more(text):
+    """Calls on a page that fail without a program, or that PyMC will remove."""
+    if "model_to_graphviz" in text and "model_to_mermaid" not in text:
+        yield "model_to_graphviz needs dot: name model_to_mermaid beside it"
+    yield from re.findall(r"idata_kwargs=\{[^}]*log_likelihood[^}]*\}", text)
+
+
+SHOWN = [*PAGES, *sorted((DOCS / "templates").glob("*.md")), ROOT / "README.md"]
+
+
+@pytest.mark.parametrize("page", SHOWN, ids=lambda page: page.stem)
+def test_calls_of_pymc_need_no_program_and_will_stay(page):
+    assert not [*needing_more(page.read_text(encoding="utf-8"))]
+
+
+def test_calls_of_pymc_that_need_more_are_found():
+    assert [*needing_more("`pm.model_to_graphviz(model)`")]
+    assert [*needing_more('`pm.sample(idata_kwargs={"log_likelihood": True})`')]
+    assert not [*needing_more("`pm.model_to_graphviz(model)` or `pm.model_to_mermaid(model)`")]
+
+
 def test_lines_of_the_readme_run_on_a_page():
     """README's Python is that of Start, which runs when the site is built."""
     run = {line.removesuffix(";") for line in python_of(DOCS / "start.md").splitlines()}
     lines = {line.partition("  #")[0] for line in python_of(ROOT / "README.md").splitlines()}
     assert len(lines) > 10
     assert lines <= {line.partition("  #")[0] for line in run}
+
+
+def test_readme_says_how_many_engines_fit_a_model():
+    words = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+    tables = (kz.engines(model.example()).frame["applies"] for model in kz.MODELS)
+    most = words[max((applies != "no").sum() for applies in tables)]
+    assert f"Up to {most} engines" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -315,6 +344,63 @@ def test_check_of_links_sees_what_is_broken(tmp_path):
         "c.html does not exist",
         "loads https://example.org/x.js",
     ]
+
+
+PAGE = "---\nfile_format: mystnb\nkernelspec: {{name: python3}}\n---\n# {}\n\n"
+
+
+def test_a_cell_that_fails_loses_no_page_and_no_output(tmp_path):
+    """All pages are written; the next build runs the cells of the failed one alone."""
+    for module in ("myst_nb", "ipykernel", "pydata_sphinx_theme"):
+        pytest.importorskip(module)
+    source, built, runs = (tmp_path / name for name in ("source", "html", "runs"))
+    source.mkdir()
+    (source / "index.md").write_text("# Index\n\n```{toctree}\ngood\nbad\n```\n")
+    counted = f"```{{code-cell}}\nprint(open({str(runs)!r}, 'a').write('run '), 'written')\n```\n"
+    (source / "good.md").write_text(PAGE.format("Good") + counted)
+    needed = f"```{{code-cell}}\nprint(open({str(tmp_path / 'needed')!r}).read())\n```\n"
+    (source / "bad.md").write_text(PAGE.format("Bad") + needed)
+
+    def build(*options):
+        settings = {"extensions": "myst_nb,cells", "html_math_renderer": "mathjax"}
+        settings["nb_execution_cache_path"] = tmp_path / "cells" / "of this code"
+        command = [sys.executable, "-m", "sphinx", "-q", "-W", "-j", "2", "-c", DOCS, *options]
+        command += [f"-D{name}={value}" for name, value in settings.items()]
+        done = subprocess.run([*command, source, built], capture_output=True, text=True)
+        assert "4 written" in (built / "good.html").read_text(encoding="utf-8"), done.stderr
+        return done
+
+    failed = build()
+    assert failed.returncode == 1
+    assert "bad.md: WARNING: Executing notebook failed" in failed.stderr
+    assert "FileNotFoundError" in failed.stderr
+    (tmp_path / "needed").write_text("now it is here")
+    for options in ((), ("-E",)):
+        done = build(*options)
+        assert done.returncode == 0, done.stderr
+        assert "now it is here" in (built / "bad.html").read_text(encoding="utf-8")
+    assert runs.read_text() == "run "
+
+
+def test_outputs_are_those_of_the_code(tmp_path):
+    """Cells run anew when the package or its requirements change, not for prose."""
+    pytest.importorskip("sphinx")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "path", [str(DOCS / "extensions"), *sys.path])
+        import cells
+    (tmp_path / "below").mkdir()
+    packages = '[tool.setuptools]\npackages = ["kernelzoo", "kernelzoo.below"]\n'
+    (tmp_path / "pyproject.toml").write_text(packages)
+    (tmp_path / "README.md").write_text("prose")
+    known = [cells.fingerprint(tmp_path)]
+    for name in ("module.py", "below/module.py", "below/data.csv.gz", "constraints.txt"):
+        (tmp_path / name).write_text("1")
+        known.append(cells.fingerprint(tmp_path))
+        (tmp_path / name).write_text("2")
+        known.append(cells.fingerprint(tmp_path))
+    assert len({*known}) == 9
+    (tmp_path / "README.md").write_text("other prose")
+    assert cells.fingerprint(tmp_path) == known[-1]
 
 
 def test_escapes_keep_columns_and_literals():

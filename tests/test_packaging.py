@@ -1,5 +1,6 @@
 """What is declared in pyproject.toml and constraints.txt is what the repository holds."""
 
+import ast
 import os
 import re
 import subprocess
@@ -105,6 +106,42 @@ def test_every_direct_requirement_is_pinned():
     required = PROJECT["build-system"]["requires"] + PROJECT["project"]["dependencies"]
     required += [name for extra, names in EXTRAS.items() if extra != "all" for name in names]
     assert {distribution_name(name) for name in required} - pinned == set()
+
+
+#: Extras that add what the package can do; the others are tools of its developers.
+OPTIONAL = ("nutpie", "jax", "extras", "zarr", "dask")
+#: Requirements that bring modules of other names.
+PROVIDERS = {"sklearn": "scikit-learn", "distributed": "dask"}
+#: Loaded by xarray and by PyMC, of which the package asks for results and chains in their formats.
+LOADED_BY_NAME = {"h5netcdf", "h5py", "nutpie", "numpyro", "zarr"}
+
+
+def imported(folder: Path) -> set[str]:
+    """Top-level modules that the modules of a folder import, wherever in them."""
+    names = set()
+    for path in folder.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                names |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                names.add(str(node.module).partition(".")[0])
+    return names - set(sys.stdlib_module_names) - {"kernelzoo"}
+
+
+def test_what_the_package_imports_is_what_it_requires():
+    modules = set().union(*map(imported, package_folders(ROOT)))
+    found = {PROVIDERS.get(module, distribution_name(module)) for module in modules}
+    required = [*PROJECT["project"]["dependencies"]]
+    required += [name for extra in OPTIONAL for name in EXTRAS[extra]]
+    declared = {distribution_name(name) for name in required}
+    assert found <= declared
+    assert declared - found == LOADED_BY_NAME
+
+
+def test_every_kind_of_import_is_found(tmp_path):
+    lines = "import a.b, os\nfrom c.d import e\nfrom . import f\ndef g():\n    import h as i\n"
+    (tmp_path / "module.py").write_text(lines, encoding="utf-8")
+    assert imported(tmp_path) == {"a", "c", "h"}
 
 
 def script(path: Path, text: str) -> str:

@@ -29,6 +29,7 @@ from kernelzoo.validation import (
     check_real,
     check_square_symmetric,
     check_unmasked,
+    standard_deviation,
 )
 
 
@@ -338,3 +339,13 @@ def test_masked_nan_is_called_nan():
         check_unmasked(np.ma.masked_invalid([0.0, np.nan]), "x", "f")
     with pytest.raises(ValueError, match="Got 1 masked"):
         check_unmasked(np.ma.masked_greater([0.0, 2.0], 1), "x", "f")
+
+
+@pytest.mark.parametrize("size", [1e-310, 1e-300, 1e-155, 1.0, 1e155, 1e307])
+def test_standard_deviations_of_numbers_without_squares(size):
+    values = np.random.default_rng(1).normal(size=(9, 2)) / 4
+    found = standard_deviation(size * values)
+    np.testing.assert_allclose(found, size * values.std(axis=0), rtol=1e-10)
+    if size == 1:
+        np.testing.assert_array_equal(found, values.std(axis=0))
+    np.testing.assert_array_equal(standard_deviation(np.zeros(3)), 0)

@@ -13,7 +13,13 @@ from ..engine.engine import Run, unknown_combination
 from ..engine.paper import Algorithm, Paper
 from ..new_objects import predict_classes, predict_targets
 from . import map, vb
-from .predict import identified_quantities, probabilities_of, responses_of
+from .predict import (
+    identified_quantities,
+    predicted_probabilities,
+    predicted_responses,
+    probabilities_of,
+    responses_of,
+)
 from .vb import fit_composite_kernel, path_of_scales
 
 __all__ = ["CLASSIFICATION", "REGRESSION", "fit_composite_kernel"]
@@ -39,6 +45,7 @@ REGRESSION = Paper(
     predict=partial(predict_targets, responses_of),
     identified=identified_quantities,
     identified_reads=["gamma"],
+    predicted=predicted_responses,
     scale="varsigma",
     path=path_of_scales,
 )
@@ -47,5 +54,6 @@ CLASSIFICATION = replace(
     REGRESSION,
     model=CompositeKernelClassification,
     predict=partial(predict_classes, probabilities_of),
+    predicted=predicted_probabilities,
     identified_reads=["alpha"],
 )

@@ -22,6 +22,7 @@ from ..new_objects import (
     check_draws,
     compared_rows,
     composite_functions,
+    judged_probabilities,
     stack_of_new_objects,
 )
 
@@ -58,7 +59,7 @@ def responses_of(
         if model.collapsed:
             return _expected_responses(model, drawn, new, rng)
         y = _responses(new, drawn["weights"], drawn["alpha"])
-        return Responses(y, np.zeros(y.shape[1:]), y)
+        return Responses(y, np.zeros_like(y), y)
 
     return responses, stack["obs"]
 
@@ -73,15 +74,15 @@ def _expected_responses(
 
     alpha is integrated out at each draw of beta and gamma (section 4.3). O(N M^2 + M^3) per draw.
     """
-    expected, responses, spread = [], [], np.zeros(design.shape[1])
+    expected, variances, responses = [], [], []
     for beta, phi, gamma in zip(drawn["weights"], drawn["phi"], drawn["gamma"], strict=True):
         trained = np.tensordot(beta, model.design, axes=1)
         law = primal(trained, gamma, gamma * model.target_values, phi)
         composite = np.tensordot(beta, design, axes=1)
         expected.append(composite @ solve_upper(law.factor, law.half))
-        spread += (solve_lower(law.factor, composite.T) ** 2).sum(0)
+        variances.append((solve_lower(law.factor, composite.T) ** 2).sum(0))
         responses.append(composite @ law.draw(rng))
-    return Responses(np.stack(expected), spread, np.stack(responses))
+    return Responses(np.stack(expected), np.stack(variances), np.stack(responses))
 
 
 def probabilities_of(
@@ -122,3 +123,13 @@ def identified_quantities(result: DataTree, variant: str) -> Dataset:
     if y.ndim == 3:
         coords["output"] = posterior["output"].to_numpy()
     return Dataset(quantities | {"y": by_draw(y, posterior, coords)})
+
+
+def predicted_responses(quantities: Dataset) -> Dataset:
+    """Responses (chain, draw, obs), or all quantities without them."""
+    return quantities[["y"]] if "y" in quantities else quantities
+
+
+def predicted_probabilities(quantities: Dataset) -> Dataset:
+    """Probabilities (chain, draw, obs) of the second class, or all quantities without responses."""
+    return judged_probabilities(expit(quantities["y"])) if "y" in quantities else quantities

@@ -9,7 +9,6 @@ from functools import cached_property, partial
 from os import PathLike
 from typing import Any
 
-import arviz as az
 import cloudpickle
 import numpy as np
 import pymc as pm
@@ -29,8 +28,9 @@ from xarray import DataTree
 
 from ...models.declaration import Declaration
 from ...validation import Count, Seed, argument_error, check_arguments, check_count, integer_seed
+from ..engine.convergence import effective_draws
 from ..engine.engine import Engine, applicable, variables_drawn
-from ..engine.evaluation import arrays_in, compiling_with, python_mode
+from ..engine.evaluation import arrays_in, python_mode, settings_kept
 from ..engine.fit import fit
 from ..engine.groups import compile_log_likelihood, lacks
 from ..engine.paper import identified
@@ -319,8 +319,7 @@ class Replicates:
 
     @cached_property
     def _log_likelihood(self) -> Any:
-        with compiling_with(python_mode()):
-            return compile_log_likelihood(self.simulator.model)
+        return compile_log_likelihood(self.simulator.model)
 
     def __call__(self, number: int) -> Record:
         """Run the replicate of a number."""
@@ -388,7 +387,7 @@ def thinned(values: xr.DataArray, attributes: Mapping[Any, Any]) -> NDArray:
     kept = len(stacked)
     if _has_chains(attributes):
         # Chains keep half as many as the least ESS of the elements: hardly correlated ones.
-        sizes = az.ess(values.to_dataset(name="x"))["x"] if values.sizes["draw"] > 3 else 1.0
+        sizes = effective_draws(values) if values.sizes["draw"] > 3 else 1.0
         kept = int(np.nan_to_num(np.nanmin(sizes), nan=1.0) / 2)
     return stacked[_evenly(len(stacked), max(1, min(kept, DRAWS)))]
 
@@ -473,10 +472,9 @@ def _compiled(
     """Make a function of values by name and a seed: draws of variables given those of others."""
     inputs = [rv.type(name=rv.name) for rv in given]
     replaced = graph_replace(list(outputs), dict(zip(given, inputs, strict=True)), strict=False)
-    with compiling_with(python_mode()):
-        function, updates = compile_graph(
-            inputs, replaced, random_seed=False, return_updates=True, on_unused_input="ignore"
-        )
+    options: Any = {"random_seed": False, "return_updates": True, "on_unused_input": "ignore"}
+    with settings_kept():
+        function, updates = compile_graph(inputs, replaced, mode=python_mode(), **options)
     names, generators = [str(rv.name) for rv in outputs], list(updates)
 
     def draw(values: Mapping[str, NDArray], seed: int) -> Values:

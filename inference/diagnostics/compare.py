@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from itertools import combinations, product
 from typing import Any
 
-import arviz as az
 import numpy as np
 import pandas as pd
 import pymc as pm
@@ -16,8 +15,15 @@ from xarray import Dataset, DataTree
 
 from ...user_warnings import numpy_warnings
 from ...validation import argument_error, check_name, check_names
-from ..engine.convergence import LARGEST_USABLE, convergence_of_chains, is_unreliable, k_hat_of
-from ..engine.paper import identified
+from ..engine.convergence import (
+    LARGEST_USABLE,
+    convergence_of_chains,
+    effective_draws,
+    is_unreliable,
+    judge,
+    k_hat_of,
+)
+from ..engine.paper import identified, predicted
 from ..engine.predict import predict
 from ..engine.provenance import (
     check_fitted,
@@ -25,6 +31,7 @@ from ..engine.provenance import (
     data_in,
     differing_data,
     differing_terms,
+    read_number,
 )
 from ..engine.result import pooled, stamp
 from .scores import held_out
@@ -53,8 +60,13 @@ class Comparison:
         Name of the reference result.
     engines : DataFrame
         One row per result: ``kind``, ``seconds``, ``draws``, ``converged``, ``ess_per_second`` (the
-        least over the quantities), ``pareto_k``, ``log_evidence`` where a result has it, and
-        held-out scores when asked for.
+        least over the quantities), ``pareto_k``, ``log_evidence`` where a result has it, "read for
+        weights" where weights of kernels are learned, "read for predictions", and held-out scores
+        when asked for. Chains can be read for weights if their R-hat and effective draws suffice,
+        and for predictions if those of the class probabilities or responses of training objects
+        do, whatever else has not converged; approximations for weights if their k-hat is at most
+        0.7. "unknown": predictions of other approximations, which held-out scores judge, single
+        chains and points.
     variables : DataFrame
         One row per quantity and result, over the quantity's elements that have a spread in the
         reference, in its standard deviations: ``difference``, the largest difference of means;
@@ -185,7 +197,10 @@ def compare_engines(
         largest_sd_ratio=("sd_ratio", "max"),
     )
     variables["wasserstein"] = pd.Series(distances)
-    rows = {name: _cost(tree, moments[name]) for name, tree in results.items()}
+    rows = {
+        name: _cost(tree, moments[name]) | _readable(tree, quantities[name])
+        for name, tree in results.items()
+    }
     if model is not None and labels_new is not None:
         for name, tree in results.items():
             rows[name] |= held_out(predict(model, tree, kernels_new), labels_new)
@@ -252,7 +267,7 @@ def _effective_draws(values: xr.DataArray, attributes: Mapping[Hashable, Any]) -
     n_draws = _count_draws(values)
     independent = attributes.get("independent")
     if independent is None and attributes.get("kind", "mcmc") == "mcmc":
-        return az.ess(values.to_dataset(name="x"), method="mean")["x"]
+        return effective_draws(values, method="mean")
     number = n_draws if independent == 1 and n_draws > 1 else np.nan
     return xr.full_like(values.isel(chain=0, draw=0, drop=True), number, dtype=float)
 
@@ -338,7 +353,7 @@ def _mean_wasserstein(dataset: Dataset, reference: Dataset, moments: Table, name
 
 def _cost(tree: DataTree, moments: Table) -> dict[str, Any]:
     posterior = tree["posterior"].sizes if "posterior" in tree.children else {}
-    seconds = float(tree.attrs.get("seconds", np.nan))
+    seconds = read_number(tree.attrs, "seconds")
     kind = tree.attrs.get("kind", "mcmc")
     row = {
         "kind": kind,
@@ -349,5 +364,24 @@ def _cost(tree: DataTree, moments: Table) -> dict[str, Any]:
         "pareto_k": k_hat_of(tree),
     }
     if "log_evidence" in tree.attrs:
-        row["log_evidence"] = float(tree.attrs["log_evidence"])
+        row["log_evidence"] = read_number(tree.attrs, "log_evidence")
     return row
+
+
+def _readable(tree: DataTree, quantities: Dataset) -> dict[str, str]:
+    """Whether a result can be read for weights, if it has any, and for predictions."""
+    row: dict[str, str] = {}
+    if names := _names_of_weights(quantities):
+        row["read for weights"] = judge(tree, quantities[names]).state
+    chains = tree.attrs.get("kind", "mcmc") == "mcmc"
+    predictions = predicted(tree, quantities) if chains else quantities
+    found = judge(tree, predictions, matrices=predictions is quantities).state
+    # Predictions of poor approximations are often good: k-hat does not tell.
+    unknown = is_unreliable(k_hat_of(tree))
+    return row | {"read for predictions": "unknown" if unknown else found}
+
+
+def _names_of_weights(quantities: Dataset) -> list[str]:
+    """Names of the quantities that are weights of kernels."""
+    names = [str(n) for n in quantities if quantities[n].dims[-1] == "kernel"]
+    return ["beta"] if "beta" in names else names

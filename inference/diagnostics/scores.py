@@ -19,7 +19,9 @@ from ...validation import (
     check_probabilities,
     check_real,
 )
+from ..engine.convergence import units_of
 from ..engine.provenance import check_result
+from ..engine.result import check_finite_draws
 from ..new_objects import tracked_blocks
 
 OWNER = "held_out"
@@ -49,8 +51,8 @@ def held_out(predictions: Dataset, truth: Any) -> dict[str, float]:
     ------
     ValueError
         For predictions of neither kind, a truth of another length, a class that the predictions do
-        not know, values that are not finite, or probabilities that are negative or do not sum to
-        one for each object (up to 1e-5).
+        not know, values that are not finite, standard deviations that are not positive, or
+        probabilities that are negative or do not sum to one for each object (up to 1e-5).
 
     Examples
     --------
@@ -90,6 +92,9 @@ def _of_classes(predictions: Dataset, truth: Any) -> dict[str, float]:
 def _of_values(predictions: Dataset, truth: Any) -> dict[str, float]:
     mean, sd = (predictions[name].to_numpy() for name in ("mean", "target_sd"))
     check_finite(np.stack([mean, sd]), "predictions", OWNER)
+    if (smallest := sd.min(initial=np.inf)) <= 0:
+        got = f"a target_sd of {smallest:.3g}"
+        raise argument_error("predictions", OWNER, "with a target_sd above 0", got)
     truth, outputs = _aligned(as_frame(truth), predictions, "mean"), predictions["mean"].dims[1:]
     if outputs and isinstance(truth, pd.DataFrame):
         known, rule = ids_along(predictions["mean"], outputs[0]), "labelled by the model's outputs"
@@ -133,10 +138,11 @@ def inclusion(result: DataTree, *, threshold: float | None = None) -> Dataset:
     -------
     Dataset
         ``probability`` (kernel), the mean of the indicator over the draws, and ``mcse`` (kernel),
-        its Monte Carlo standard error by ArviZ; with the dim output before kernel if each output
-        has its own weights. The attribute ``event`` names the event. The error is NaN for a kernel
-        whose indicator is the same in all draws: they do not tell how far the probability is from 0
-        or 1. Draws of VB are of its approximation, whose bias the error leaves out.
+        its Monte Carlo standard error, by ArviZ from means over 100 runs of each chain or more;
+        with the dim output before kernel if each output has its own weights. The attribute
+        ``event`` names the event. The error is NaN for a kernel whose indicator is the same in all
+        draws: they do not tell how far the probability is from 0 or 1. Draws of VB are of its
+        approximation, whose bias the error leaves out.
 
     Raises
     ------
@@ -165,7 +171,9 @@ def inclusion(result: DataTree, *, threshold: float | None = None) -> Dataset:
     else:
         level = check_positive(threshold, "threshold", owner)
         included, event = weights > level, f"beta > {level:g}"
-    values = included.astype(float).to_dataset(name="probability")
+    independent = result.attrs.get("independent") == 1
+    units = (included if independent else units_of(included)).astype(float)
+    values = units.to_dataset(name="probability")
     moved = included.any(("chain", "draw")) & ~included.all(("chain", "draw"))
     return Dataset(
         {
@@ -183,6 +191,7 @@ def drawn_weights(result: DataTree, argument: str, owner: str) -> DataArray:
         rule = "a result with draws of learned weights 'beta' (kernel)"
         got = f"draws of {', '.join(map(str, posterior)) or 'nothing'}"
         raise argument_error(argument, owner, rule, got)
+    check_finite_draws(posterior["beta"], argument, owner)
     return posterior["beta"].transpose("chain", "draw", ..., "kernel")
 
 
@@ -214,7 +223,8 @@ def variance_explained(result: DataTree) -> Dataset:
     Raises
     ------
     ValueError
-        For a result of another model, and for one without draws of alpha (``collapsed=True``).
+        For a result of another model, and for one without finite draws of alpha
+        (``collapsed=True`` keeps none), beta or gamma.
 
     Notes
     -----
@@ -238,6 +248,9 @@ def variance_explained(result: DataTree) -> Dataset:
     if lacking := [name for name in ("alpha", "gamma") if name not in posterior]:
         rule = "a result with draws of alpha and gamma (collapsed=False)"
         raise argument_error("result", owner, rule, f"none of {', '.join(lacking)}")
+    for name in ("alpha", "beta", "gamma"):
+        if name in posterior:
+            check_finite_draws(posterior[name], "result", owner)
     data = result["constant_data"].to_dataset()
     if "K" not in data:
         rule = "a result on kernels in memory"

@@ -1,27 +1,36 @@
 """Chains by `pm.sample`, in this process or on a Dask cluster."""
 
+import reprlib
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from inspect import signature
 from math import inf
-from multiprocessing.context import BaseContext
 from typing import Any
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 import xarray as xr
 from numpy.typing import NDArray
-from pymc.sampling.parallel import _cpu_count, _initialize_multiprocessing_context
 from pytensor.compile.mode import get_mode
+from pytensor.graph.basic import Variable
+from pytensor.graph.replace import graph_replace
 from xarray import Dataset, DataTree
 
-from ...validation import argument_error
+from ...validation import argument_error, check_name
 from .convergence import judge_chains
 from .engine import Engine, Run, variables_drawn
-from .evaluation import compile_at_point, compiling_with, mode_worth, python_mode
-from .progress import Clock, end_of_time, interruptible, quiet_sampler, track
+from .evaluation import compile_at_point, compiled_by, mode_worth, settings_kept
+from .progress import (
+    Clock,
+    end_of_time,
+    interruptible,
+    noting_interrupt,
+    quiet_sampler,
+    track,
+)
 from .result import (
     RunningMoments,
     Store,
@@ -32,6 +41,7 @@ from .result import (
     with_group,
 )
 from .tasks import Record, active_client, outcomes_of
+from .workers import context_of_workers, processes
 
 
 def run_chains(model: pm.Model, run: Run, *, callbacks: bool = True, **options: Any) -> DataTree:
@@ -72,11 +82,13 @@ def run_chains(model: pm.Model, run: Run, *, callbacks: bool = True, **options: 
     if callbacks:
         at_once = processes(run)
         if at_once > 1:
-            check_main_guard(user.get("mp_ctx"))
+            user["mp_ctx"] = context_of_workers(user.get("mp_ctx"), theirs)
         end = end_of_time(run.clock, number, in_turn=at_once == 1)
-        called += [*filter(None, [user.pop("callback", None)]), end]
+        if (callback := user.pop("callback", None)) is not None:
+            called.append(noting_interrupt(callback, run.clock))
+        called.append(end)
         options["callback"] = lambda trace, draw: [each(trace=trace, draw=draw) for each in called]
-    with model, compiling_with(mode):
+    with compiled_by(mode, model):
         tree = pm.sample(
             run.draws,
             tune=run.tune,
@@ -96,6 +108,60 @@ def run_chains(model: pm.Model, run: Run, *, callbacks: bool = True, **options: 
     if run.chain is None:
         judge_chains(tree, model, run)
     return tree
+
+
+def check_initvals(model: pm.Model, initvals: Any) -> None:
+    """Raise ValueError unless the values at which chains start are inside their supports."""
+    starts = [initvals] if isinstance(initvals, Mapping) else initvals
+    if not (
+        isinstance(starts, list | tuple) and all(isinstance(s, Mapping | None) for s in starts)
+    ):
+        rule = "a dict of values by variable, or a list of one for each chain"
+        raise argument_error("initvals", "fit", rule, repr(initvals))
+    free = {str(rv.name): rv for rv in model.free_RVs}
+    transformed = [str(value.name) for value in model.value_vars]
+    for start in filter(None, starts):
+        names = [str(getattr(key, "name", key)) for key in start]
+        for name in names:
+            check_name(name, dict.fromkeys([*free, *transformed]), "initvals", "fit")
+        given = {
+            name: np.asarray(value)
+            for name, value in zip(names, start.values(), strict=True)
+            # PyMC also takes variables, and the words for its own starting points.
+            if name in free and not isinstance(value, str | Variable)
+        }
+        _check_supports(model, {free[name]: value for name, value in given.items()})
+
+
+def _check_supports(model: pm.Model, given: Mapping[Any, NDArray]) -> None:
+    """Raise unless values of some variables have a density, others at the model's start."""
+    constants: dict[Any, Any] = {}
+    terms: list[Any] = []
+    for rv, value in given.items():
+        try:
+            exact = np.array_equal(value, value.astype(rv.dtype), equal_nan=True)
+            constants[rv] = rv.type.filter_variable(pt.as_tensor(value.astype(rv.dtype)))
+            density = pm.logp(rv, constants[rv])
+        except (TypeError, ValueError):
+            exact = False
+        if not exact:
+            rule = f"numbers of the kind and shape of {rv.name}"
+            raise argument_error("initvals", "fit", rule, reprlib.repr(value.tolist()))
+        transform = model.rvs_to_transforms[rv]
+        start = constants[rv]
+        if transform is not None:
+            start = transform.forward(start, *rv.owner.inputs)
+        # At an edge of the support the density may be finite, but not the start of a chain.
+        terms += [density.sum(), start.sum()]
+    terms = model.replace_rvs_by_values(graph_replace(terms, constants, strict=False))
+    point = model.initial_point()
+    found = compile_at_point(model, model.value_vars, terms)(
+        *(point[value.name] for value in model.value_vars)
+    )
+    for (rv, value), pair in zip(given.items(), np.reshape(found, (-1, 2)), strict=True):
+        if not np.isfinite(pair).all():
+            rule = f"inside the support of {rv.name}"
+            raise argument_error("initvals", "fit", rule, reprlib.repr(value.tolist()))
 
 
 def each_draw(
@@ -141,31 +207,6 @@ class MomentsOfChains:
         counts = [self.chains[chain][self.names[0]].count for chain in numbers]
         joined = xr.concat(each, "chain", data_vars="all", coords="minimal", compat="override")
         return joined.assign_coords(chain=numbers, draws=("chain", counts))
-
-
-@cache
-def check_main_guard(mp_ctx: BaseContext | str | None = None) -> None:
-    """Raise RuntimeError unless new processes that do not fork can import the main program."""
-    # PyMC would wait for ever for a process that fails to do so to read the model.
-    context = _initialize_multiprocessing_context(mp_ctx, quiet=True)
-    if context.get_start_method() == "fork":
-        return
-    trial = context.Process(daemon=True)
-    # Within such a program's second run, multiprocessing itself refuses to begin a process.
-    with suppress(RuntimeError):
-        trial.start()
-        trial.join()
-    if trial.exitcode != 0:
-        raise RuntimeError(
-            "This fit runs in processes that import the main program again, which fails. Put what "
-            'the program does under if __name__ == "__main__":, or, for engines with chains, pass '
-            "cores=1."
-        )
-
-
-def processes(run: Run) -> int:
-    """Chains that run at once: `cores`, or PyMC's default."""
-    return min(run.cores or min(4, max(1, _cpu_count())), run.chains)
 
 
 def make_lean(tree: DataTree, model: pm.Model, run: Run) -> None:
@@ -216,7 +257,7 @@ def sample_on_workers(engine: Engine, model: pm.Model, run: Run) -> DataTree:
 def _sample_chain(engine: Engine, model: pm.Model, run: Run, seconds: float, number: int) -> Record:
     """Sample the chain with a given number, and end it after `seconds`."""
     run = replace(run, chain=number, cores=1, progressbar=False, clock=Clock(seconds))
-    with interruptible(engine.name, run.clock), quiet_sampler(), compiling_with(python_mode()):
+    with interruptible(engine.name, run.clock), quiet_sampler(), settings_kept():
         tree = engine.run(model, run)
     return {"tree": tree, "ended": run.clock.ended}
 

@@ -102,8 +102,9 @@ def _pooled(model: Declaration, results: Sequence[DataTree]) -> DataTree:
     for result in results:
         pooled.attrs |= {key: x for key, x in result.attrs.items() if key in ("ended_by", "note")}
     pooled.attrs["seconds"] = sum(result.attrs["seconds"] for result in results)
-    if not np.isnan(k_hat := max(k_hat_of(result) for result in results)):
-        pooled.attrs["pareto_k"] = k_hat
+    k_hats = [k_hat for result in results if not np.isnan(k_hat := k_hat_of(result))]
+    if k_hats:
+        pooled.attrs["pareto_k"] = max(k_hats)
     return pooled
 
 

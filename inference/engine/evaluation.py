@@ -10,6 +10,7 @@ is small. Only models that are not unamended declarations are evaluated draw by 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from math import prod
 from threading import Lock, local
 from typing import Any
@@ -28,7 +29,6 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import clone_replace, graph_replace, vectorize_graph
 from pytensor.graph.rewriting.basic import node_rewriter, out2in
 from pytensor.graph.traversal import ancestors, toposort
-from pytensor.link.basic import PerformLinker
 from pytensor.scalar.basic import UnaryScalarOp, upgrade_to_float
 from pytensor.scalar.math import Softplus
 from pytensor.tensor.basic import Nonzero
@@ -37,6 +37,7 @@ from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor
 from scipy.special import log_expit
 
 from ...models.declaration import Declaration
+from ...models.initial_point import NO_INNER_GRAPHS
 from ...numerics.compiled import numba_compiles
 
 
@@ -72,7 +73,8 @@ MANY_EVALUATIONS = 10_000
 def python_mode() -> Mode:
     """Make the mode that compiles nothing: NumPy evaluates the graph node by node."""
     # Fusion is off: a fused operation is a loop over elements, which is slow without a compiler.
-    return Mode(linker="py", optimizer="fast_run").excluding("fusion").register(NUMPY_REWRITE)
+    mode = Mode(linker="py", optimizer="fast_run").excluding("fusion")
+    return mode.register(NO_INNER_GRAPHS, NUMPY_REWRITE)
 
 
 def mode_worth(evaluations: float) -> Mode:
@@ -82,30 +84,40 @@ def mode_worth(evaluations: float) -> Mode:
     return get_mode("NUMBA") if many else python_mode()
 
 
-# PyTensor's default mode and C compiler before the first open block, and those of each open block.
-_OPEN: list[tuple[Any, str]] = []
+def compiled_by(mode: Mode, model: pm.Model) -> pm.Model:
+    """Return the model for PyMC, which compiles in this mode where it names none."""
+    view = object.__new__(type(model))
+    vars(view).update(vars(model), compile_fn=partial(_compile, model, mode))
+    return view
+
+
+def _compile(model: pm.Model, default: Mode, *args: Any, mode: Any = None, **options: Any) -> Any:
+    return model.compile_fn(*args, mode=default if mode is None else mode, **options)
+
+
+# What PyTensor and PyMC change while they compile. Each thread puts back what it found, perhaps
+# another thread's value. Of overlapping blocks the first notes the settings, and the last puts them
+# back.
+_CHANGED = ("mode", "cxx", "traceback__limit", "optdb__max_use_ratio")
+_OPEN: list[dict[str, Any]] = []
 _LOCK = Lock()
 
 
 @contextmanager
-def compiling_with(mode: Mode) -> Iterator[None]:
-    """Make a mode PyTensor's default; of threads' overlapping blocks the last open one counts."""
+def settings_kept() -> Iterator[None]:
+    """Leave PyTensor's settings as they were, although its compilations overlap in threads."""
     config: Any = pytensor.config
     with _LOCK:
-        if not _OPEN:
-            _OPEN.append((config.mode, config.cxx))
-        # Random variables ask for C, which takes several seconds for a graph that is called once.
-        block = mode, "" if isinstance(mode.linker, PerformLinker) else _OPEN[0][1]
-        _OPEN.append(block)
-        config.mode, config.cxx = block
+        found = {name: getattr(config, name) for name in _CHANGED}
+        _OPEN.append(_OPEN[0] if _OPEN else found)
     try:
         yield
     finally:
         with _LOCK:
-            del _OPEN[next(i for i, each in enumerate(_OPEN) if each is block)]
-            config.mode, config.cxx = _OPEN[-1]
-            if len(_OPEN) == 1:
-                _OPEN.clear()
+            before = _OPEN.pop()
+            if not _OPEN:
+                for name, value in before.items():
+                    setattr(config, name, value)
 
 
 # Largest output of an operation for a block of draws, in bytes: estimated by the largest input, or
@@ -118,6 +130,7 @@ MOST = 16
 PICKING = AdvancedSubtensor, AdvancedIncSubtensor
 
 
+@settings_kept()
 def compile_at_point(
     model: pm.Model, inputs: Sequence[Variable], outputs: Sequence[Variable]
 ) -> Callable[..., list[NDArray]]:
@@ -200,6 +213,7 @@ def compile_deterministics(
 _COMPILED = local()
 
 
+@settings_kept()
 def _function_over_draws(
     inputs: Sequence[Variable], fixed: Sequence[Variable], outputs: list[Any]
 ) -> Function:

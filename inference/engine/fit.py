@@ -30,10 +30,16 @@ from ...validation import (
     check_names,
     integer_seed,
 )
+from .chains import check_initvals
 from .completions import fit_each_completion
-from .convergence import is_unreliable, k_hat_of, warn_of_poor_approximation
+from .convergence import (
+    is_unreliable,
+    k_hat_of,
+    note_of_poor_approximation,
+    warn_of_poor_approximation,
+)
 from .engine import Engine, Run, applicable, coordinates, engines_for, variables_drawn
-from .evaluation import compiling_with, python_mode
+from .evaluation import settings_kept
 from .groups import densities_of, why_no_log_likelihood
 from .paper import paper_with
 from .progress import Clock, can_show, interruptible
@@ -85,7 +91,7 @@ def fit(
     store : path, optional
         New folder, for PyMC's NUTS, Gibbs and Exact on this machine, to which kept draws are
         written as they are made, as ``NAME.npy`` (chain, draw, ...). After an error or a kill,
-        ``counts.npy`` says how many draws of each chain they hold.
+        ``counts`` says how many draws of each chain they hold.
     log_likelihood : bool, default=True
         Add the group ``log_likelihood`` for ``az.loo``, if draws of all free variables are kept in
         memory. ``kz.extend(model, result, "log_likelihood")`` says why it is missing.
@@ -105,7 +111,9 @@ def fit(
         ArviZ layout: ``posterior``, ``sample_stats``, ``observed_data``, ``constant_data``,
         ``log_likelihood``; deterministic engines add ``variational`` or ``point``, and
         ``trajectory`` with the objective by iteration. The attributes name the engine, its kind and
-        settings, the seed, seconds, convergence ("yes", "no", "unknown") and versions. Interrupted
+        settings, the seed, seconds, convergence ("yes", "no", "unknown") and versions. Of
+        approximations the search has converged (the bound, or the mode): whether their draws are
+        reliable is what ``pareto_k`` says, and ``note`` where it is above 0.7. Interrupted
         chains are kept as ``pm.sample`` keeps them; ``moments`` use all draws of all chains.
 
         A model of completed kernels (``complete_kernels``) is fitted on each of their draws, and
@@ -175,6 +183,7 @@ def fit(
     else:
         result = fit_one(model, run)
     if engine.kind == "vb" and is_unreliable(k_hat := k_hat_of(result)):
+        note_of_poor_approximation(result, k_hat)
         serving = [e for e in engines_for(model) if coordinates(model) <= (e.largest or inf)]
         samplers = [each.name for each in serving if each.kind in ("exact", "mcmc")]
         warn_of_poor_approximation(engine.name, k_hat, samplers)
@@ -206,6 +215,8 @@ def _check_sampler_options(options: Mapping[str, Any], engine: Engine, model: pm
         nearest = f"the setting {engine.name}({near}=...)" if near in settings else repr(near)
         hint = f" Did you mean {nearest}?" if near else ""
         raise ValueError(f"fit() got an unexpected argument {name!r} for {engine.name}.{hint}")
+    if options.get("initvals") is not None:
+        check_initvals(model, options["initvals"])
 
 
 def _fit_one(model: pm.Model, run: Run, engine: Engine, blas_threads: int | None) -> DataTree:
@@ -217,7 +228,7 @@ def _fit_one(model: pm.Model, run: Run, engine: Engine, blas_threads: int | None
         interruptible(engine.name, run.clock),
         threadpool_limits(blas_threads, user_api="blas"),
         numpy_warnings(),
-        compiling_with(python_mode()),
+        settings_kept(),
     ):
         tree = engine.run(model, replace(run, log_likelihood=wanted))
     seconds = time.perf_counter() - begun

@@ -18,7 +18,7 @@ from ...user_warnings import numpy_warnings
 from ...validation import Seed, argument_error, check_arguments, check_names, integer_seed
 from .completions import COMPLETION, POOLED
 from .engine import Kind
-from .evaluation import compile_over_draws, compiling_with, python_mode
+from .evaluation import compile_over_draws, python_mode, settings_kept
 from .provenance import check_fitted
 from .result import joined_draws, labelled, with_group
 
@@ -211,7 +211,7 @@ def extend(
     posterior = result["posterior"].to_dataset() if "posterior" in present else Dataset()
     # A copy of the tree, which shares its arrays with the caller's.
     tree = result.copy()
-    with compiling_with(python_mode()), numpy_warnings():
+    with settings_kept(), numpy_warnings():
         if "posterior_predictive" in wanted:
             drawn = _posterior_predictive(model, posterior, seed, progressbar)
             with_group(tree, "posterior_predictive", drawn.assign_attrs(random_seed=seed))
@@ -253,5 +253,6 @@ def _posterior_predictive(
         freeze_vars=drawn,
         random_seed=np.random.default_rng([seed, 1]),
         progressbar=progressbar,
+        compile_kwargs={"mode": python_mode()},
     )
     return tree["posterior_predictive"].to_dataset()

@@ -69,6 +69,10 @@ class Paper:
         identify, for `identified`.
     identified_reads : sequence of str, optional
         Variables whose draws `identified` needs; a result without them is compared by all its own.
+    predicted : callable, optional
+        Dataset of `identified` -> Dataset of predictions (chain, draw, ...) of some training
+        objects, whose R-hat says whether a result can be read for predictions. None: all that is
+        identified has to agree.
     log_evidence : callable, optional
         (model) -> float, for `log_evidence`; raises ValueError for models without a closed form.
     scale : str
@@ -92,6 +96,7 @@ class Paper:
     predict: Callable[..., Dataset] | None = None
     identified: Callable[[DataTree, str], Dataset] | None = None
     identified_reads: Sequence[str] = ()
+    predicted: Callable[[Dataset], Dataset] | None = None
     log_evidence: Callable[[Any], float] | None = None
     scale: str = ""
     path: Callable[[Any, Sequence[float]], Iterator[Callable[..., Any]]] | None = None
@@ -196,13 +201,29 @@ def identified(result: DataTree, model: pm.Model | None = None) -> Dataset:
         return Dataset()
     posterior = result["posterior"].to_dataset()
     if model is None:
-        names = [result.attrs.get(name) for name in ("model", "family")]
-        # A class that was defined again, as in a notebook, comes later.
-        known = [paper for paper in reversed(PAPERS.values()) if paper.identified is not None]
-        named = (paper for name in names for paper in known if paper.model.__name__ == name)
-        paper, variant = next(named, None), result.attrs.get("variant", "")
+        paper, variant = _paper_of(result, "identified"), result.attrs.get("variant", "")
     else:
         paper, variant = paper_with("identified", model), getattr(model, "variant", "")
     if paper is None or paper.identified is None or not {*paper.identified_reads} <= {*posterior}:
         return posterior
     return returned_dataset(paper.identified(result, variant), "identified", paper.model)
+
+
+def predicted(result: DataTree, quantities: Dataset) -> Dataset:
+    """Predictions (chain, draw, ...) of training objects, from what `identified` gave.
+
+    Without a paper's function, all these quantities.
+    """
+    paper = _paper_of(result, "predicted")
+    if paper is None or paper.predicted is None:
+        return quantities
+    return returned_dataset(paper.predicted(quantities), "predicted", paper.model)
+
+
+def _paper_of(result: DataTree, field: str) -> Paper | None:
+    """Paper with a field of the model that a result's attributes name; None without."""
+    names = [result.attrs.get(name) for name in ("model", "family")]
+    # A class that was defined again, as in a notebook, comes later.
+    known = [paper for paper in reversed(PAPERS.values()) if getattr(paper, field) is not None]
+    named = (paper for name in names for paper in known if paper.model.__name__ == name)
+    return next(named, None)

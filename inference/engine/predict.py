@@ -92,6 +92,7 @@ def predict(
         target_sd           obs                       of a new target, with noise
         response_sd         obs                       of the response, without noise
         mean_draws          chain, draw, obs          mean of every draw, with `keep_draws`
+        target_sd_draws     chain, draw, obs          sd of a target given the draw, likewise
         t                   chain, draw, obs          targets drawn, with `keep_draws`
         CompositeKernelClassification, MultinomialProbit
         ----------------------------------------------------------------------------------------
@@ -108,7 +109,7 @@ def predict(
     ------
     ValueError
         When the result is not of the model's current data, priors and likelihood, when the kernels
-        do not match the model's, or when the result lacks draws that predictions need.
+        do not match the model's, or when the result lacks finite draws that predictions need.
     TypeError
         For a model without predictions, an option that its predictions do not take, or a `result`
         that is not a DataTree.

@@ -142,6 +142,19 @@ def end_of_time(clock: Clock, chains: int, *, in_turn: bool) -> Callable[..., No
     return after
 
 
+def noting_interrupt(callback: Callable[..., None], clock: Clock) -> Callable[..., None]:
+    """Make a user's callback of `pm.sample` whose KeyboardInterrupt ends all chains, as Ctrl-C."""
+
+    def after(**draw: Any) -> None:
+        try:
+            callback(**draw)
+        except KeyboardInterrupt:
+            clock.pressed = True
+            raise
+
+    return after
+
+
 # PyMC's message when a callback has interrupted chains that have no draw after tuning.
 NO_DRAWS = "Not enough samples to build a trace"
 NEEDED = "chains must have finished their tuning, other engines their first iteration"

@@ -8,6 +8,7 @@ user's Python functions.
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from hashlib import sha256
 from importlib.metadata import version
@@ -72,9 +73,9 @@ def differing_terms(one: Attributes, other: Attributes) -> list[str]:
     # Fingerprints from different versions of the libraries are not comparable.
     if not compared or one.get("versions") != other.get("versions"):
         return []
-    mine, theirs = json.loads(one["declared"]), json.loads(other["declared"])
+    mine, theirs = (declared_in(each) for each in (one, other))
     differ = {name for name in mine.keys() & theirs.keys() if mine[name] != theirs[name]}
-    of_one, of_other = (set(json.loads(each.get("terms", "[]"))) for each in (one, other))
+    of_one, of_other = (terms_in(each) for each in (one, other))
     terms = sorted(of_one ^ of_other) if of_one and of_other else []
     # If variables have been integrated out, the likelihoods' fingerprints rightly differ, but not
     # the names of the observed variables and potentials.
@@ -82,6 +83,40 @@ def differing_terms(one: Attributes, other: Attributes) -> list[str]:
         differ.discard("")
     found = [f"the prior of {name}" if name else "the likelihood" for name in sorted(differ)]
     return [*found, *(f"the term {name!r}" for name in terms)]
+
+
+def read_attribute[Content](attributes: Attributes, name: str, default: Content) -> Content:
+    """Read an attribute written as JSON; ValueError unless it is of the type of the default."""
+    if (text := attributes.get(name)) is None:
+        return default
+    with suppress(ValueError, TypeError):
+        if isinstance(content := json.loads(text), type(default)):
+            return content
+    raise damaged(name, text)
+
+
+def declared_in(attributes: Attributes) -> dict[str, str]:
+    """Fingerprints of a result's variables, by name."""
+    return read_attribute(attributes, "declared", {})
+
+
+def terms_in(attributes: Attributes) -> set[str]:
+    """Names of a result's observed variables and potentials."""
+    nothing: list[str] = []
+    return set(read_attribute(attributes, "terms", nothing))
+
+
+def read_number(attributes: Attributes, name: str, default: float = np.nan) -> float:
+    """Read an attribute that is a number, or raise ValueError."""
+    value = attributes.get(name, default)
+    with suppress(ValueError, TypeError):
+        return float(value)
+    raise damaged(name, value)
+
+
+def damaged(name: str, got: object) -> ValueError:
+    """Build the error for an attribute of a result that is not as `fit` wrote it."""
+    return ValueError(f"The attribute {name!r} of the result is damaged: {got!r}.")
 
 
 def check_model(model: Any, owner: str) -> None:
@@ -147,7 +182,7 @@ def check_fitted(model: pm.Model, result: DataTree, owner: str) -> None:
         got = f"a result with other values of {', '.join(differ)}"
         raise argument_error("result", owner, "a result of fit on the model's data", got)
     rule = "a result of fit under the model's priors and likelihood"
-    drawn = json.loads(result.attrs.get("declared", "{}")).keys()
+    drawn = declared_in(result.attrs).keys()
     free = {str(rv.name) for rv in model.free_RVs}
     if differ := sorted((drawn & own.keys()) | (free & theirs.keys())):
         got = f"a result in which {', '.join(differ)} is random, or known, and the reverse here"

@@ -13,10 +13,11 @@ Jacobians included.
 """
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import zip_longest
-from os import PathLike
+from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, Literal
 
@@ -33,6 +34,9 @@ from ...validation import argument_error
 from .provenance import constants_of, declaration
 
 Converged = Literal["yes", "no", "unknown", "no fixed point"]
+
+#: File of a store that counts the draws of each chain.
+COUNTS = "counts"
 
 type Array = npt.NDArray[np.float64]
 # Posterior mean and standard deviation of a variable; None for an infinite standard deviation.
@@ -322,6 +326,13 @@ def joined_draws(draws: xr.DataArray, *dims: Any) -> npt.NDArray:
     return values.reshape(values.shape[0] * values.shape[1], *values.shape[2:])
 
 
+def check_finite_draws(draws: xr.DataArray, argument: str, owner: str) -> None:
+    """Raise unless all draws of a variable are finite."""
+    if bad := int((~np.isfinite(draws)).sum()):
+        rule = f"a result with finite draws of {draws.name}"
+        raise argument_error(argument, owner, rule, f"{bad} NaN or infinite numbers among them")
+
+
 def kept_draws(result: DataTree, name: str) -> xr.DataArray | None:
     """Draws of a variable in a result; None if there are fewer than two."""
     draws = result["posterior"].to_dataset().get(name) if "posterior" in result.children else None
@@ -337,6 +348,7 @@ def kept_moments(
         return moments[f"{name}_mean"], moments.get(f"{name}_sd")
     if name in groups.get("posterior", ()):
         draws, dims = groups["posterior"][name], ("chain", "draw")
+        check_finite_draws(draws, "result", owner)
         several = kept_draws(result, name) is not None
         return draws.mean(dims), draws.std(dims, ddof=1) if several else None
     if name in groups.get("point", ()):
@@ -344,41 +356,65 @@ def kept_moments(
     raise argument_error("result", owner, f"a result with moments or draws of {name}", "neither")
 
 
+def local_path(path: str | PathLike[str], owner: str) -> Path:
+    """Return the absolute path of a store, which stays the same when the current folder changes."""
+    given = fspath(path) if isinstance(path, str | PathLike) else None
+    if not isinstance(given, str) or "://" in given or "\0" in given:
+        raise argument_error("store", owner, "a path of a folder on this machine", repr(path))
+    try:
+        return Path(given).expanduser().absolute()
+    except RuntimeError as error:
+        rule = "a path in the folder of a known user"
+        raise argument_error("store", owner, rule, repr(given)) from error
+
+
 def check_store(path: str | PathLike[str], owner: str) -> Path:
-    """Return the path of a store to be made, or raise."""
-    if Path(path).exists():
-        raise argument_error("store", owner, "a path where nothing is yet", f"{str(path)!r}")
-    # The store is made at the first draw, perhaps hours later.
-    folder = next(parent for parent in Path(path).absolute().parents if parent.exists())
-    if not (folder.is_dir() and os.access(folder, os.W_OK)):
-        raise argument_error("store", owner, "in a folder that can be written to", f"{str(path)!r}")
-    return Path(path)
+    """Return the absolute path of a store to be made, or raise with the reason why it cannot be."""
+    store = local_path(path, owner)
+    try:
+        if store.exists():
+            raise argument_error("store", owner, "a path where nothing is yet", f"{str(path)!r}")
+        # The store is made at the first draw, perhaps hours later, so that it is tried here.
+        missing = [folder for folder in (store, *store.parents) if not folder.exists()]
+        try:
+            store.mkdir(parents=True)
+        finally:
+            for folder in missing:
+                with suppress(OSError):
+                    folder.rmdir()
+    except OSError as error:
+        rule = "the path of a folder that can be made"
+        raise argument_error("store", owner, rule, f"{str(path)!r}: {error.strerror}") from error
+    return store
 
 
 class Store:
     """Folder with a file ``NAME.npy`` (chain, draw, ...) for each variable of a fit.
 
-    It is made at the first draw. Draws are written as they come, and counted after that in
-    ``counts.npy`` (chain,): whatever a full disk, a kill or an interrupt leaves in the files, the
-    counted draws are whole.
+    It is made at the first draw. Draws are written as they come, and counted after that in the file
+    ``counts`` (chain,), a name that no variable's file can have: whatever a full disk, a kill or an
+    interrupt leaves in the files, the counted draws are whole.
     """
 
     def __init__(self, path: Path, model: pm.Model, names: Sequence[str], chains: int, draws: int):
         self._path, self._model, self._names = path, model, tuple(names)
         self._shape = chains, draws
         self.counts = np.zeros(chains, dtype=np.int64)
-        # By file: where its array begins.
-        self._begins: dict[str, int] = {}
+        # By file: where its array begins, and which file of which size it is.
+        self._begins: dict[Path, int] = {}
+        self._files: dict[Path, tuple[int, ...]] = {}
 
     def append(self, chain: int, values: Mapping[str, npt.NDArray]) -> None:
         """Add draws (draw, ...) of one chain."""
-        if not self._begins:
-            self._create(values)
-        first = chain * self._shape[1] + self.counts[chain]
-        for name in self._names:
-            self._write(name, first, values[name])
-        self.counts[chain] += len(values[self._names[0]])
-        self._write("counts", chain, self.counts[chain, None])
+        with self._explained():
+            if not self._begins:
+                self._create(values)
+            first = chain * self._shape[1] + self.counts[chain]
+            for name in self._names:
+                self._write(self._of_variable(name), first, values[name])
+            counted = self.counts[chain] + len(values[self._names[0]])
+            self._write(self._path / COUNTS, chain, np.array([counted]))
+            self.counts[chain] = counted
 
     def dataset(self) -> Dataset:
         """Draws on disk of the chains, cut as PyMC cuts them in memory after an interrupt."""
@@ -387,11 +423,16 @@ class Store:
         # A range of chains stays on disk; others are copied.
         together = len(chains) == chains[-1] - chains[0] + 1
         chosen: Any = slice(chains[0], chains[-1] + 1) if together else chains
-        arrays = {
-            name: np.load(self._path / f"{name}.npy", mmap_mode="r")[chosen, :draws]
-            for name in self._names
-        }
+        arrays = {}
+        with self._explained():
+            for name in self._names:
+                file = self._of_variable(name)
+                self._check(file, file.stat())
+                arrays[name] = np.load(file, mmap_mode="r")[chosen, :draws]
         return labelled(self._model, arrays, ["chain", "draw"])
+
+    def _of_variable(self, name: str) -> Path:
+        return self._path / f"{name}.npy"
 
     def _create(self, draws: Mapping[str, npt.NDArray]) -> None:
         try:
@@ -399,14 +440,39 @@ class Store:
         except FileExistsError as error:
             got = f"{str(self._path)!r}, where another process has begun a store meanwhile"
             raise argument_error("store", "fit", "a path where nothing is yet", got) from error
-        files = {n: (draws[n].dtype, (*self._shape, *draws[n].shape[1:])) for n in self._names}
-        files["counts"] = self.counts.dtype, self.counts.shape
-        for name, layout in files.items():
-            array = np.lib.format.open_memmap(self._path / f"{name}.npy", "w+", *layout)
-            self._begins[name] = array.offset
+        shapes = {self._of_variable(n): (draws[n].dtype, draws[n].shape[1:]) for n in self._names}
+        files = {file: (dtype, (*self._shape, *each)) for file, (dtype, each) in shapes.items()}
+        files[self._path / COUNTS] = self.counts.dtype, self.counts.shape
+        for file, layout in files.items():
+            array = np.lib.format.open_memmap(file, "w+", *layout)
+            self._begins[file], self._files[file] = array.offset, _identity(file.stat())
 
-    def _write(self, name: str, row: int, values: npt.NDArray) -> None:
+    def _write(self, file: Path, row: int, values: npt.NDArray) -> None:
         """Write values into a file, beginning at a row of its flattened first two axes."""
-        with (self._path / f"{name}.npy").open("r+b") as file:
-            file.seek(self._begins[name] + row * values[0].nbytes)
-            file.write(np.ascontiguousarray(values))
+        with file.open("r+b") as opened:
+            self._check(file, os.fstat(opened.fileno()))
+            opened.seek(self._begins[file] + row * values[0].nbytes)
+            opened.write(np.ascontiguousarray(values))
+
+    def _check(self, file: Path, found: os.stat_result) -> None:
+        """Raise OSError if a file is not as this store made it."""
+        if _identity(found) != self._files[file]:
+            raise OSError(f"{file.name} was cut or replaced while the fit ran")
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Name the store in an error of its files, and the draws that it holds."""
+        try:
+            yield
+        except OSError as error:
+            reason = error.strerror or str(error)
+            held = ", ".join(map(str, self.counts))
+            raise OSError(
+                f"The store {str(self._path)!r} failed: {reason}. By its counts it holds {held} "
+                "whole draws of the chains."
+            ) from error
+
+
+def _identity(status: os.stat_result) -> tuple[int, ...]:
+    """Tell a file, and its size, from others."""
+    return status.st_dev, status.st_ino, status.st_size

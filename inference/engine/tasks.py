@@ -15,6 +15,7 @@ import cloudpickle
 from threadpoolctl import threadpool_limits
 
 from .progress import stopped_by_ctrl_c, track
+from .result import local_path
 
 #: What a task returns, or ``{"error": message}`` if it raised an error.
 type Record = Mapping[str, Any]
@@ -39,7 +40,10 @@ def records(
     it is yielded. That of an error is not written: the next call runs the task again. Callers close
     the generator, which ends the tasks that still run.
     """
-    paths = {} if store is None else {name: Path(store) / f"{name}.json" for name in arguments}
+    paths: dict[str, Path] = {}
+    if store is not None:
+        folder = local_path(store, "records")
+        paths = {name: folder / f"{name}.json" for name in arguments}
     finished = {name: _read(path) for name, path in paths.items() if path.exists()}
     left = [name for name in arguments if name not in finished]
     failed = 0

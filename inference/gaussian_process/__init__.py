@@ -8,7 +8,13 @@ from ...models.gaussian_process import GaussianProcessClassification, GaussianPr
 from ..engine.paper import Algorithm, Paper
 from ..new_objects import predict_classes, predict_targets
 from .inla import integrate_gaussian_process
-from .predict import identified_quantities, probabilities_of, responses_of
+from .predict import (
+    identified_quantities,
+    predicted_probabilities,
+    predicted_scores,
+    probabilities_of,
+    responses_of,
+)
 
 __all__ = ["GAUSSIAN_CLASSIFICATION", "GAUSSIAN_REGRESSION", "integrate_gaussian_process"]
 
@@ -27,10 +33,12 @@ GAUSSIAN_REGRESSION = Paper(
     predict=partial(predict_targets, responses_of),
     identified=identified_quantities,
     identified_reads=["f"],
+    predicted=predicted_scores,
 )
 
 GAUSSIAN_CLASSIFICATION = replace(
     GAUSSIAN_REGRESSION,
     model=GaussianProcessClassification,
     predict=partial(predict_classes, probabilities_of),
+    predicted=predicted_probabilities,
 )

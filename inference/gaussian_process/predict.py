@@ -20,7 +20,12 @@ from ...models.kernels.source import VARIANCE
 from ...numerics.gaussian_process import cholesky, solve_triangular
 from ...validation import argument_error
 from ..engine.result import joined_draws
-from ..new_objects import Responses, check_draws, kernels_of_new_objects
+from ..new_objects import (
+    Responses,
+    check_draws,
+    judged_probabilities,
+    kernels_of_new_objects,
+)
 from .hyperparameters import GaussianProcess, Hyperparameters
 
 type Array = NDArray[np.float64]
@@ -109,10 +114,9 @@ def responses_of(
     def responses(block: slice, rng: np.random.Generator) -> Responses:
         means, variances = scores(block)
         drawn = means + np.sqrt(variances)[..., None] * rng.standard_normal(means.shape)
-        total = np.broadcast_to(variances.sum(axis=0)[:, None], means.shape[1:])
         if model.several:
-            return Responses(means, total, drawn)
-        return Responses(means[..., 0], total[..., 0], drawn[..., 0])
+            return Responses(means, np.broadcast_to(variances[..., None], means.shape), drawn)
+        return Responses(means[..., 0], variances, drawn[..., 0])
 
     return responses, scores.obs
 
@@ -154,3 +158,20 @@ def identified_quantities(result: DataTree, variant: str) -> Dataset:
         f = f.isel(obs=compared_objects(f.sizes["obs"]))
         quantities["scores"] = f - f.mean("class") if "class" in f.dims else f
     return Dataset(quantities)
+
+
+def predicted_scores(quantities: Dataset) -> Dataset:
+    """Scores (chain, draw, obs), or all quantities without them."""
+    return quantities[["scores"]] if "scores" in quantities else quantities
+
+
+def predicted_probabilities(quantities: Dataset) -> Dataset:
+    """Probabilities (chain, draw, obs, class), of two classes of the second one."""
+    if "scores" not in quantities:
+        return quantities
+    scores = quantities["scores"]
+    if "class" not in scores.dims:
+        return judged_probabilities(expit(scores))
+    return judged_probabilities(
+        scores.copy(data=softmax(scores.values, scores.get_axis_num("class")))
+    )

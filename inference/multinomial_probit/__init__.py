@@ -14,7 +14,7 @@ from ...validation import Count, CountOrZero, Fraction, Positive, argument_error
 from ..engine.engine import Run, unknown_combination
 from ..engine.paper import Algorithm, Paper
 from ..new_objects import predict_classes
-from .predict import identified_quantities, probabilities_of
+from .predict import identified_quantities, predicted_probabilities, probabilities_of
 from .vb import fit_multinomial_probit, path_of_scales, unsupported
 
 __all__ = ["PROBIT", "fit_multinomial_probit"]
@@ -80,6 +80,7 @@ PROBIT = Paper(
     predict=partial(predict_classes, probabilities_of),
     identified=identified_quantities,
     identified_reads=["W"],
+    predicted=predicted_probabilities,
     scale="upsilon",
     path=path_of_scales,
 )

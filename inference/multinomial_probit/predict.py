@@ -22,6 +22,7 @@ from ..new_objects import (
     check_draws,
     combined_functions,
     compared_rows,
+    judged_probabilities,
     kernels_of_new_objects,
 )
 
@@ -96,3 +97,11 @@ def identified_quantities(result: DataTree, variant: str) -> Dataset:
     contrast = (f - f.mean(-1, keepdims=True)).reshape([len(each) for each in coords.values()])
     contrasts = xr.DataArray(contrast, coords, dims)
     return Dataset({"contrast": contrasts, **{name: posterior[name] for name in learned}})
+
+
+def predicted_probabilities(quantities: Dataset) -> Dataset:
+    """Class probabilities (chain, draw, obs, class), or all quantities without contrasts."""
+    if "contrast" not in quantities:
+        return quantities
+    contrast = quantities["contrast"].transpose(..., "class")
+    return judged_probabilities(contrast.copy(data=class_probabilities(contrast)))

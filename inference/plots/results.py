@@ -16,7 +16,7 @@ from xarray import DataArray, Dataset, DataTree
 from ...validation import argument_error, check_name, check_names
 from ..diagnostics.compare import elements_of, same_elements
 from ..diagnostics.scores import drawn_weights, inclusion
-from ..engine.convergence import is_unreliable, k_hat_of
+from ..engine.convergence import is_unreliable, judge, k_hat_of
 from ..engine.paper import identified
 from ..engine.provenance import check_result, check_results
 
@@ -26,8 +26,6 @@ OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "
 PALETTE = (*OKABE_ITO, "#5A1E5A", "#961E00", "#0000C3")
 #: Engines in the order of their colours.
 ENGINES = ("Gibbs", "VB", "NUTS", "ADVI", "SMC", "Laplace", "Pathfinder", "Exact", "EM", "MAP")
-#: Opacity of results that are unreliable.
-FAINT = 0.35
 GREY = "0.55"
 INTERVALS = {"eti": (az.eti, "equal-tailed"), "hdi": (az.hdi, "highest-density")}
 #: Part of a row's height that the engines of an element share; the rest separates elements.
@@ -56,7 +54,8 @@ def plot_engines(
     """Plot intervals of several engines on one model.
 
     The quantities are those that `compare_engines` compares. Of a quantity with more than 20
-    elements, evenly spaced ones are drawn.
+    elements, evenly spaced ones are drawn. Results are marked as in `plot_weights`, by the
+    quantities of `var_names`.
 
     Parameters
     ----------
@@ -98,15 +97,17 @@ def plot_engines(
             title += f", {len(shown)} of {len(labels)}"
         rows = {name: _summary(each[:, shown]) for name, each in values.items()}
         panels[title] = [labels[i] for i in shown], rows
-    return _draw_rows(panels, _styles(named), _axis_label("value"))
+    drawn = {name: dataset[variables] for name, dataset in quantities.items()}
+    return _draw_rows(panels, _styles(named, drawn), _axis_label("value"))
 
 
 def plot_weights(results: DataTree | Mapping[str, DataTree], *, kind: str = "forest") -> NDArray:
     """Plot the kernel weights ``beta`` of several engines.
 
     Selections are drawn as the probabilities that `inclusion` gives, with two Monte Carlo standard
-    errors to each side. An engine has one colour in all plots. Approximations whose Pareto k-hat is
-    above 0.7 and chains that have not converged are drawn faint, and the legend says why.
+    errors to each side. An engine has one colour in all plots. The points of weights that have not
+    converged are open, and those that are not to be read, of approximations whose Pareto k-hat is
+    above 0.7, are crosses; the legend says why.
 
     Parameters
     ----------
@@ -141,6 +142,7 @@ def plot_weights(results: DataTree | Mapping[str, DataTree], *, kind: str = "for
     if len(selected) > 1:
         raise argument_error("results", owner, "all selections or all weights", "some of each")
     are_selections = selected.pop()
+    styles = _styles(named, {name: each.to_dataset(name="beta") for name, each in draws.items()})
     sums = all(np.allclose(array.sum("kernel"), 1) for array in draws.values())
     if kind == "simplex":
         if len(labels) != 3:
@@ -148,7 +150,7 @@ def plot_weights(results: DataTree | Mapping[str, DataTree], *, kind: str = "for
             raise argument_error("kind", owner, rule, f"{len(labels)}")
         if are_selections or not sums:
             raise argument_error("kind", owner, "'forest' unless weights sum to 1", repr(kind))
-        return _draw_simplex(labels, values, _styles(named))
+        return _draw_simplex(labels, values, styles)
     rows = {name: _summary(each) for name, each in values.items()}
     axis = _axis_label("weight")
     if are_selections:
@@ -157,7 +159,7 @@ def plot_weights(results: DataTree | Mapping[str, DataTree], *, kind: str = "for
             p, error = found["probability"].to_numpy().ravel(), found["mcse"].to_numpy().ravel()
             rows[name] = p, [np.stack([p - 2 * error, p + 2 * error], axis=1).clip(0, 1)]
         axis = "P(beta = 1), with 2 Monte Carlo standard errors"
-    axes = _draw_rows({"Weights of the kernels": (labels, rows)}, _styles(named), axis)
+    axes = _draw_rows({"Weights of the kernels": (labels, rows)}, styles, axis)
     if sums:
         axes[0].axvline(1 / len(labels), color=GREY, linestyle=":", zorder=0)
     if sums or are_selections:
@@ -189,16 +191,19 @@ def engine_colors(named: Mapping[str, Any]) -> dict[str, str]:
     return colors
 
 
-def _styles(results: Mapping[str, DataTree]) -> dict[str, dict[str, Any]]:
-    """Label, colour and opacity of each result, which warn of a large k-hat and no convergence."""
+def _styles(
+    results: Mapping[str, DataTree], shown: Mapping[str, Dataset]
+) -> dict[str, dict[str, Any]]:
+    """Label, colour and marker of each result, which warn where what is shown is unreliable."""
     styles = {}
     for (name, color), tree in zip(engine_colors(results).items(), results.values(), strict=True):
-        warning = ""
+        style = {"label": name, "color": color, "marker": "o", "mfc": color}
         if is_unreliable(k_hat := k_hat_of(tree)):
-            warning = f"\n(k-hat {k_hat:.2g}: do not read)"
-        elif tree.attrs.get("converged") == "no":
-            warning = "\n(not converged)"
-        styles[name] = {"label": name + warning, "alpha": FAINT if warning else 1.0, "color": color}
+            label = f"{name}\n(k-hat {k_hat:.2g}: do not read)"
+            style |= {"label": label, "marker": "X", "mfc": "white"}
+        elif judge(tree, shown[name]).state == "no":
+            style |= {"label": f"{name}\n(not converged)", "mfc": "white"}
+        styles[name] = style
     return styles
 
 
@@ -255,8 +260,8 @@ def _draw_rows(
         for (engine, (points, ends)), shift in zip(by_engine.items(), shifts, strict=True):
             heights, style = np.arange(len(points)) + shift, styles[engine]
             for bounds, width in zip(ends, (4.0, 1.3)[-len(ends) :], strict=True):
-                each.hlines(heights, *bounds.T, linewidth=width, **style | {"label": None})
-            each.plot(points, heights, "o", mfc="white", **style)
+                each.hlines(heights, *bounds.T, linewidth=width, color=style["color"])
+            each.plot(points, heights, linestyle="none", **style)
         each.set_title(title, loc="left", fontsize="small", color="0.35")
         each.set_yticks(np.arange(len(names)), names)
         each.set_ylim(len(names) - 0.5, -0.5)
@@ -288,10 +293,19 @@ def _draw_simplex(
         for (x, y), kernel in zip(CORNERS, kernels, strict=True):
             each.text(x, y + (0.05 if y else -0.1), kernel, ha="center", fontsize=9)
         spaced = np.unique(np.linspace(0, len(weights) - 1, DRAWN).astype(int))
-        label, alpha, color = (styles[name][key] for key in ("label", "alpha", "color"))
-        each.scatter(*(weights[spaced] @ CORNERS).T, s=5, alpha=alpha / 4, color=color, linewidth=0)
-        each.scatter(*(weights.mean(axis=0) @ CORNERS), s=70, alpha=alpha, color="black", zorder=3)
-        each.set_title(label, fontsize=10, pad=14)
+        style = styles[name]
+        each.scatter(
+            *(weights[spaced] @ CORNERS).T, s=5, alpha=0.25, color=style["color"], linewidth=0
+        )
+        each.scatter(
+            *(weights.mean(axis=0) @ CORNERS),
+            s=70,
+            marker=style["marker"],
+            facecolor=style["mfc"],
+            edgecolor="black",
+            zorder=3,
+        )
+        each.set_title(style["label"], fontsize=10, pad=14)
         each.set(aspect="equal", xlim=(-0.25, 1.25), ylim=(-0.2, 1.0))
         each.axis("off")
     figure.suptitle("Weights of the kernels: draws and mean")

@@ -1,6 +1,6 @@
 """Completed kernels of all objects, which give those of training and of new objects."""
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
@@ -95,7 +95,11 @@ class CompletedKernels:
         return CompletedRows(mean.copy(data=values), together, complete, self.key)
 
     def _positions(self, ids: Iterable[Any], argument: str) -> NDArray[np.intp]:
-        labels, owner = pd.Index(ids), "CompletedKernels.of"
+        owner = "CompletedKernels.of"
+        several = isinstance(ids, Iterable) and not isinstance(ids, str | bytes)
+        labels = pd.Index(ids if several and getattr(ids, "ndim", 1) == 1 else [ids])
+        if not (several and all(isinstance(label, Hashable) for label in labels)):
+            raise argument_error(argument, owner, "a list of ids", repr(ids))
         if labels.empty:
             raise argument_error(argument, owner, "one id or more", "none")
         check_distinct(labels, argument, owner)

@@ -1,14 +1,22 @@
 """Blocks of features become kernels whose constants come from the training objects."""
 
+import warnings
+
 import numpy as np
 import pandas as pd
+import pymc as pm
 import pytest
 import scipy.sparse
 import xarray as xr
+from sklearn.compose import ColumnTransformer
+from sklearn.gaussian_process.kernels import RBF
+from sklearn.preprocessing import StandardScaler
 
 import kernelzoo as kz
 from kernelzoo.estimators import KernelBlocks
+from kernelzoo.inference.engine.result import draws_to_tree
 from kernelzoo.models.kernels import base
+from kernelzoo.models.kernels.labels import ids_along
 
 SPLIT = {"rna": slice(0, 3), "protein": slice(3, None)}
 PREFIXES = {"rna": "g", "protein": "p"}
@@ -116,6 +124,36 @@ def test_ids_of_training_objects_do_not_make_new_ones_a_gram_matrix(data):
     np.testing.assert_array_equal(fitted.transform(again), expected)
 
 
+def test_new_objects_keep_their_ids(data):
+    """Bug: one id of a training object, or twice, and no object had its id: y went by position."""
+    fitted = KernelBlocks().fit(data.train.X)
+    known, new = data.train.X.index[:2], data.new.X.index[:2]
+    features = pd.concat([data.train.X, data.new.X])
+    for ids in (known, [*known, *new], [new[0], known[1], new[0]]):
+        assert fitted.transform(features.loc[ids])["obs"].values.tolist() == list(ids)
+        stack = fitted.kernel_stack(features.loc[ids])
+        assert not isinstance(ids_along(stack, "obs"), range)
+    shuffled = data.train.y.sample(frac=1, random_state=1)
+    model = kz.MultinomialProbit(fitted.transform(data.train.X), shuffled)
+    found = np.asarray(model.coords["class"])[model.label_codes]
+    np.testing.assert_array_equal(found, data.train.y)
+
+
+def test_truth_of_new_objects_with_ids_of_training_goes_by_ids(data):
+    """Bug: shuffled truth was scored by position."""
+    fitted = KernelBlocks().fit(data.train.X)
+    model = kz.MultinomialProbit(fitted.transform(data.train.X), data.train.y)
+    W = np.random.default_rng(1).normal(size=(5, *model["W"].eval().shape))
+    result = draws_to_tree(model, {"W": W, "beta": np.full((5, 2), 0.5)})
+    some = data.train.X.index[:5].append(data.new.X.index[:3])
+    features = pd.concat([data.train.X, data.new.X]).loc[some] + 0.1
+    predicted = kz.predict(model, result, fitted.transform(features), progressbar=False)
+    truth = pd.concat([data.train.y, data.new.y])[some]
+    turned = truth[::-1]
+    assert (turned.to_numpy() != truth.to_numpy()).any()
+    assert kz.scores.held_out(predicted, turned) == kz.scores.held_out(predicted, truth.to_numpy())
+
+
 NAMES = {
     "rna, protein": kz.linear(),
     "linear[rna], linear[protein], gaussian[rna], gaussian[protein]": kz.linear() | kz.gaussian(),
@@ -194,7 +232,7 @@ def test_labelled_precomputed_kernels_go_by_ids(data, grams):
     n = len(train)
     expected = KernelBlocks("precomputed").fit(grams[:n, :n]).transform(grams[n:, :n])
     np.testing.assert_allclose(fitted.transform(given), expected, rtol=1e-12)
-    # New objects that repeat have no ids of their own; their columns still go by ids.
+    # New objects may repeat.
     twice = [0, 0, 1]
     repeated = {name: frame.iloc[twice] for name, frame in given.items()}
     np.testing.assert_allclose(fitted.transform(repeated), expected[twice], rtol=1e-12)
@@ -321,7 +359,27 @@ REFUSED = {
     "empty slice": ({"blocks": {"a": slice(9, None)}}, lambda d: d.flat, "one column"),
     "slice of names": ({"blocks": {"a": slice("g1", "g2")}}, lambda d: d.flat, "positions"),
     "number": ({"blocks": {"a": 1.5}}, lambda d: d.flat, "Got 1.5"),
-    "kernel by name": ({"kernels": "gaussian"}, lambda d: d.X, "one of 'precomputed'"),
+    "position": ({"blocks": {"a": 3}}, lambda d: d.flat, r"blocks\[\"a\"\].*one position is \[3\]"),
+    "text in a column": ({}, lambda d: d.flat.assign(g2="x"), r"X\['g2'\]' .* real numbers"),
+    "text in an array": (
+        {},
+        lambda d: d.flat.assign(g2="x").to_numpy(),
+        r"X\[1\]' .* real numbers",
+    ),
+    "category": (
+        {},
+        lambda d: d.flat.assign(c=d.y.astype("category")),
+        r"X\['c'\]' .* real numbers .*get_dummies",
+    ),
+    "kernel by name": ({"kernels": "gaussian"}, lambda d: d.X, r'write kz.gaussian\("median"\)'),
+    "kernel by another name": ({"kernels": "rbf"}, lambda d: d.flat, r"write kz.gaussian\("),
+    "function": ({"kernels": np.inner}, lambda d: d.flat, r'write "precomputed", and give functi'),
+    "of scikit-learn": ({"kernels": RBF()}, lambda d: d.flat, r'write "precomputed", and give fun'),
+    "of PyMC": (
+        {"kernels": {"rna": pm.gp.cov.ExpQuad(3, 1.0)}},
+        lambda d: d.X,
+        r"write kz.kernels.covariance\(function\)",
+    ),
     "list of kernels": ({"kernels": [kz.linear()]}, lambda d: d.X, r"\| kz.linear\(\)"),
     "unknown block": ({"kernels": {"rn": kz.linear()}}, lambda d: d.X, "nearest is 'rna'"),
     "unknown bound block": ({"kernels": kz.linear().on("rn")}, lambda d: d.X, "nearest is 'rna'"),
@@ -345,6 +403,44 @@ def test_unfit_input_is_refused(case, data):
     # scikit-learn's message for sparse matrices is a TypeError.
     with pytest.raises((ValueError, TypeError), match=message):
         KernelBlocks(**parameters).fit(given(data))
+
+
+def test_blocks_that_are_left_out_are_named(data):
+    for kernels in ({"rna": kz.linear()}, kz.linear().on("rna")):
+        with pytest.warns(kz.kernels.KernelWarning, match="left out.* no kernel: 'protein'"):
+            KernelBlocks(kernels).fit(data.X)
+
+
+def by_transformer(data):
+    parts = [(block, StandardScaler(), list(getattr(data, block))) for block in BOTH]
+    return ColumnTransformer(parts).set_output(transform="pandas").fit_transform(data.flat)
+
+
+LOST = {
+    "transformer": (by_transformer, "blocks={'rna': 'rna__', 'protein': 'protein__'}"),
+    "tuples": (lambda d: d.X.set_axis(d.X.columns.to_flat_index(), axis=1), "from_tuples"),
+}
+
+
+@pytest.mark.parametrize("case", LOST)
+def test_blocks_that_only_names_of_columns_tell_apart_are_named(case, data):
+    make, remedy = LOST[case]
+    flat = make(data)
+    with pytest.warns(kz.kernels.KernelWarning, match="as one block.*'rna', 'protein'") as seen:
+        KernelBlocks().fit(flat)
+    [warning] = seen
+    assert remedy in str(warning.message)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        if case == "tuples":
+            apart = KernelBlocks().fit(
+                flat.set_axis(pd.MultiIndex.from_tuples(flat.columns), axis=1)
+            )
+        else:
+            apart = KernelBlocks(blocks={"rna": "rna__", "protein": "protein__"}).fit(flat)
+        KernelBlocks().fit(data.flat)
+        KernelBlocks().fit(data.flat.add_prefix("num__"))
+    assert apart.kernel_names_.tolist() == BOTH
 
 
 # Input of `fit`, input of `transform`, and part of the message.

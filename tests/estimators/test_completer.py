@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
+from scipy import stats
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_predict
 from sklearn.pipeline import make_pipeline
@@ -122,6 +123,26 @@ def test_new_rows_have_the_moments_of_the_joint_normal_distribution():
     assert (abs(centred.mean(0)) < 4 * error).all()
     products = centred[:, :, None] * centred[:, None, :]
     assert (abs(products.mean(0) - expected) < 4 * products.std(0) / np.sqrt(2000)).all()
+
+
+def test_draws_of_new_rows_follow_student_s_law():
+    """Standard deviations of few draws mislead: the tails are those of Student's t."""
+    rng, n, draws, weight = np.random.default_rng(1), 3, 2000, 5.0
+    roots = rng.normal(size=(2, n, 2 * n))
+    stack = roots @ roots.swapaxes(1, 2) / n
+    rows = np.stack([rng.normal(size=(1, n)), np.full((1, n), np.nan)])
+    distribution = NewRows(stack, np.ones((n, 2), dtype=bool), 0.7, np.full(2, weight))
+    found = np.stack([distribution.draw(rows, [4, m])[1, 0] for m in range(draws)])
+    S = joint_covariance(stack, None, 0.7, distribution.weights)
+    known, onto = rows[0, 0], np.linalg.solve(S[:n, :n], S[:n, n:])
+    degrees = 0.7 + n + 2 + n
+    size = 0.7 + known @ np.linalg.solve(S[:n, :n], known)
+    scale = np.linalg.cholesky((S[n:, n:] - S[n:, :n] @ onto) * size / degrees)
+    whitened = np.linalg.solve(scale, (found - known @ onto).T)
+    for each in whitened:
+        assert stats.kstest(each, stats.t(degrees).cdf).pvalue > 1e-3
+    squares = (whitened**2).mean(axis=0)
+    assert stats.kstest(squares, stats.f(n, degrees).cdf).pvalue > 1e-3
 
 
 def test_residual_variance_of_new_rows_has_its_degrees_of_freedom():

@@ -3,6 +3,8 @@
 import pickle
 import sys
 import warnings
+from dataclasses import replace
+from types import SimpleNamespace
 
 import arviz as az
 import joblib
@@ -96,7 +98,8 @@ def test_estimator_is_the_model_by_hand(estimator, data):
         beta = result["posterior"]["beta"]
         mean, sd = beta.mean(("chain", "draw")), beta.std(("chain", "draw"))
     else:
-        mean, sd = [0.5, 0.5], [0.0, 0.0]
+        mean, sd = [0.5, 0.5], [np.nan, np.nan]
+        assert fitted.weights_.attrs["note"].startswith("equal weights, chosen by held-out scores")
     np.testing.assert_allclose(fitted.weights_["mean"], mean, rtol=1e-10)
     np.testing.assert_allclose(fitted.weights_["sd"], sd, rtol=1e-10)
     assert fitted.weights_["kernel"].values.tolist() == ["rna", "protein"]
@@ -114,11 +117,22 @@ def test_scale_of_targets_is_that_of_predictions(data):
     np.testing.assert_allclose(far_sd, 50 * sd, rtol=1e-8)
 
 
+@pytest.mark.parametrize("size", [1e-300, 1e200])
+def test_targets_whose_squares_are_no_numbers_are_predicted(data, size):
+    """Bug: predictions were off by 298 digits, or infinite."""
+    train, new = data.train, data.new
+    regressor = CompositeKernelRegressor(**COMPOSITE)
+    expected = regressor.fit(train.X, train.target).predict(new.X)
+    found = regressor.fit(train.X, size * train.target).predict(new.X)
+    np.testing.assert_allclose(found / size, expected, rtol=1e-8)
+
+
 def test_weights_that_are_known_or_a_point(data):
     X, y = data.train.X, data.train.y
     fixed = KernelProbitClassifier(**FEW, combination="fixed").fit(X, y).weights_
     assert fixed["mean"].values.tolist() == [0.5, 0.5]
-    assert fixed["sd"].values.tolist() == [0, 0]
+    assert fixed["sd"].isnull().all()
+    assert "note" not in fixed.attrs
     one = KernelProbitClassifier(kz.linear(), **FEW).fit(data.train.flat, y).weights_
     assert one["kernel"].values.tolist() == ["linear"]
     assert one["mean"].values.tolist() == [1]
@@ -219,7 +233,12 @@ def test_weights_are_powers_of_the_likelihoods(data, estimator, fixed):
         ([1, np.nan], "whole numbers.* Got nan for 'id1'"),
         ([1, np.inf], "whole numbers.* Got inf for 'id1'"),
         ([0, 0], "not all zero. Got 0 for 'id0'"),
-        ([1, 1, 1], "inconsistent numbers of samples"),
+        ([1, 1, 1], r"'sample_weight' .* 2 numbers, one per object. Got shape \(3,\)"),
+        (np.ones((2, 2)), r"'sample_weight' .* Got shape \(2, 2\)"),
+        (2, r"'sample_weight' .* Got shape \(\)"),
+        ([1, 1e9], r"'sample_weight' .* that memory holds. Got a sum of 1e\+09 for 2 objects"),
+        ([1, 1e30], r"'sample_weight' .* that memory holds"),
+        ([2, 0], "'sample_weight' .* above 0 for objects of at least two classes. Got only 'a'"),
         (pd.Series([1, 1], ["id0", "id7"]), "the unknown 'id7'"),
     ],
 )
@@ -314,6 +333,19 @@ def test_permuted_training_objects_give_the_same_answer(data):
     error = np.hypot(*(each["probability_sd"] for each in p)) / np.sqrt(2000)
     difference = p[0]["probability"] - p[1]["probability"]
     assert (np.abs(difference) < 5 * error + 1e-3).all()
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_order_of_rows_without_ids_changes_no_choice(estimator, data):
+    """Bug: probabilities moved by a third, since rows in the same places were left out."""
+    X, y = data.flat.to_numpy(), response(estimator, data).to_numpy()
+    order = np.random.default_rng(2).permutation(len(y))
+    few = {"draws": 20, "random_state": 1, "combination": "fixed"}
+    one = estimator(**few).fit(X, y).selection_
+    other = estimator(**few).fit(X[order], y[order]).selection_
+    assert one["features"].values.tolist() == ["gaussian", "inverse_multiquadric"]
+    assert one.attrs == other.attrs
+    np.testing.assert_allclose(one[..., order], other, rtol=1e-6)
 
 
 def test_an_object_left_out_does_not_leak(data):
@@ -427,6 +459,21 @@ def test_saved_results_under_other_parameters_are_refused_with_the_remedy(data, 
         type(classifier).from_result(classifier.result_, data.train.X, data.train.y, **given)
 
 
+@pytest.mark.parametrize(
+    ("name", "text"), [("features", None), ("scale", "many"), ("scale", -1.0), ("weights", "{")]
+)
+def test_damaged_attributes_of_a_saved_choice_are_named(data, classifier, name, text):
+    """Bug: KeyError or the error of a model about its argument."""
+    result = classifier.result_.copy()
+    saved = {"features": "gaussian", "scale": 1.0, "weights": "mean"} | {name: text}
+    attributes = {key: value for key, value in saved.items() if value is not None}
+    result["selection"] = xr.DataTree(xr.Dataset(attrs=attributes))
+    with pytest.raises(ValueError, match=f"attribute {name!r} of the result is damaged"):
+        KernelProbitClassifier.from_result(
+            result, data.train.X, data.train.y, **classifier.get_params()
+        )
+
+
 def test_saved_results_under_swapped_names_of_blocks_are_refused(data):
     X, y = data.train.X.to_numpy(), data.train.y.to_numpy()
     first, second = slice(0, 2), slice(2, X.shape[1])
@@ -468,7 +515,7 @@ def test_files_hold_the_features_once(tmp_path):
         ({"max_second": 3}, "max_second.*Did you mean 'max_seconds'"),
         ({"draws": 3}, "'fit_options' argument of KernelProbitClassifier .* own parameters"),
         ({"random_seed": 3}, "'fit_options' argument .* without .* seed"),
-        ("tune=3", "unsupported operand"),
+        ("tune=3", "'fit_options' argument of KernelProbitClassifier must be a dict"),
     ],
 )
 def test_unfit_further_arguments_are_refused(options, message, data):
@@ -525,8 +572,21 @@ def test_weights_that_cannot_be_read_say_so(data):
     assert "k-hat of VB" in weights.attrs["unreliable"]
     short = {"engine": "gibbs", "draws": 4, "tune": 0, "chains": 2}
     gibbs = clone(vb).set_params(**short).fit(X, y)
-    with pytest.warns(kz.ApproximationWarning, match="because Gibbs did not converge"):
+    with pytest.warns(kz.ApproximationWarning, match=r"because R-hat is .* at beta\[.*more draws"):
         gibbs.weights_  # noqa: B018
+
+
+def test_weights_are_judged_by_their_own_chains():
+    """Bug: one contrast of many with a large R-hat made weights unreliable that had converged."""
+    beta = np.random.default_rng(1).dirichlet([1, 1], (2, 300))
+    for shift, state in ((0.0, "yes"), (0.5, "no")):
+        draws = xr.DataArray(beta, dims=("chain", "draw", "kernel")) + shift * np.eye(2)[:, None]
+        result = xr.DataTree.from_dict({"posterior": draws.to_dataset(name="beta")})
+        result.attrs |= {"kind": "mcmc", "engine": "Gibbs", "converged": "no"}
+        weights = weights_of(SimpleNamespace(learned=True), result)
+        assert weights.attrs["converged"] == state
+        assert weights.attrs.get("unreliable", "").startswith("R-hat" if state == "no" else "")
+    assert "at beta[" in weights.attrs["unreliable"]
 
 
 def test_ids_are_in_the_result(classifier, data):
@@ -579,6 +639,81 @@ def test_every_parameter_is_documented(estimator):
     text = estimator.__doc__
     for name in estimator().get_params():
         assert f"{name}" in text.partition("Attributes\n")[0]
+
+
+def test_ordered_categories_keep_their_order_in_the_model(data):
+    """scikit-learn's classes are sorted, and so are the columns of probabilities."""
+    X, names = data.train.X, ["low", "mid", "high"]
+    y = pd.Series(np.digitize(data.train.target, [-0.5, 0.5]), data.train.y.index)
+    ranked = y.map(dict(enumerate(names))).astype(pd.CategoricalDtype([*names, "top"], True))
+    fitted = KernelProbitClassifier(**PROBIT).fit(X, ranked.iloc[::-1])
+    assert list(fitted.model_.coords["class"]) == names
+    assert list(kz.MultinomialProbit(kz.linear()(X["rna"]), ranked).coords["class"]) == names
+    assert fitted.classes_.tolist() == sorted(names)
+    # The codes have the order of the categories.
+    expected = KernelProbitClassifier(**PROBIT).fit(X, y).predict_proba(data.new.X)
+    np.testing.assert_array_equal(fitted.predict_proba(data.new.X), expected[:, [2, 0, 1]])
+    labels = np.array(names)[expected.argmax(axis=1)]
+    assert fitted.predict(data.new.X).tolist() == labels.tolist()
+    again = KernelProbitClassifier.from_result(
+        fitted.result_, X, ranked, **fitted.get_params()
+    ).predict_proba(data.new.X)
+    np.testing.assert_allclose(again, fitted.predict_proba(data.new.X), rtol=1e-10)
+
+
+def test_a_class_whose_objects_have_no_weight_stays(data):
+    """Bug: it was dropped from `classes_` without a word."""
+    X = data.train.X
+    y = pd.Series(np.digitize(data.train.target, [-0.5, 0.5]), data.train.y.index)
+    fitted = KernelProbitClassifier(**PROBIT).fit(X, y, sample_weight=(y != 1).astype(int))
+    assert fitted.classes_.tolist() == list(fitted.model_.coords["class"]) == [0, 1, 2]
+    p = fitted.predict_proba(data.new.X)
+    assert p.shape == (len(data.new.y), 3)
+    assert p[:, 1].mean() < 1 / 3
+
+
+def test_a_scale_at_the_end_of_those_tried_is_noted(data, monkeypatch):
+    monkeypatch.setattr(predictor, "SCALES", (1.0, 10.0))
+    X, y = data.train.X, data.train.y
+    few = {"kernels": kz.linear(), "combination": "fixed", "draws": 20, "random_state": 1}
+    chosen = KernelProbitClassifier(**few).fit(X, y).selection_
+    note = f"upsilon={chosen.attrs['scale']:g} is at the end of the scales that were tried"
+    assert chosen.attrs["note"] == note
+    monkeypatch.setattr(predictor, "SCALES", (1e-6, chosen.attrs["scale"], 1e9))
+    between = KernelProbitClassifier(**few).fit(X, y).selection_
+    assert "note" not in between.attrs
+
+
+@pytest.mark.filterwarnings("error::kernelzoo.ApproximationWarning")
+def test_nothing_warns_because_it_was_displayed(data):
+    """Bug: scikit-learn's table of attributes reads `weights_`, which warned twice."""
+    fitted = KernelProbitClassifier(**PROBIT | {"draws": 200}).fit(data.train.X, data.train.y)
+    assert fitted.result_.attrs["pareto_k"] > 0.7
+    assert "weights_" in fitted._repr_mimebundle_()["text/html"]
+    assert "weights_" in make_pipeline(fitted)._repr_mimebundle_()["text/html"]
+    with pytest.raises(kz.ApproximationWarning, match="weights are unreliable"):
+        fitted.weights_  # noqa: B018
+
+
+def test_class_weight_is_refused_with_what_to_write():
+    with pytest.raises(TypeError, match=r"no 'class_weight'.*sample_weight"):
+        KernelProbitClassifier(class_weight="balanced")
+
+
+def test_weights_of_the_wrong_shape_are_named_in_scores_too(data, classifier):
+    for weights in (np.ones(3), np.ones((len(data.train.y), 2))):
+        with pytest.raises(ValueError, match=r"'sample_weight' .* one per object. Got shape"):
+            classifier.score(data.train.X, data.train.y, weights)
+
+
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
+@pytest.mark.parametrize("given", [lambda K: K.to_numpy(), lambda K: K, lambda K: {"a": K.values}])
+def test_kernels_among_new_objects_say_what_is_expected(given, data):
+    K = data.rna @ data.rna.T
+    fitted = KernelProbitClassifier("precomputed", **PROBIT)
+    fitted.fit(given(K.iloc[:22, :22]), data.train.y.to_numpy())
+    with pytest.raises(ValueError, match=r"[nN]ew objects.*training objects"):
+        fitted.predict(given(K.iloc[22:, 22:]))
 
 
 @pytest.mark.slow
@@ -673,6 +808,33 @@ def test_ranks_replace_heavy_tailed_features_if_they_predict_better(heavy, monke
     np.testing.assert_array_equal(fitted.predict_proba(X + 1), ranked.predict_proba(X + 1))
 
 
+@pytest.mark.parametrize(("heavy", "tried"), [(1, False), (2, False), (3, True)])
+def test_ranks_are_tried_where_most_features_have_heavy_tails(heavy, tried):
+    """Of five features the median decides, not the heaviest."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(40, 5))
+    X[:, :heavy] **= 40
+    few = {"kernels": kz.gaussian("median"), "combination": "fixed", "draws": 20}
+    scores = KernelProbitClassifier(**few, random_state=1).fit(X, X[:, 4] > 0.5).selection_
+    assert ("features" in scores.dims) == tried
+
+
+def test_ranks_are_tried_with_the_kernels_that_predict_better(monkeypatch):
+    """Gaussian, inverse multiquadric, and ranks of the second: each is better than the last."""
+    select, better = predictor.select, iter((-3.0, -2.0, -1.0))
+
+    def scored(model, **options):
+        chosen = select(model, **options)
+        return replace(chosen, log_scores=0 * chosen.log_scores + next(better))
+
+    monkeypatch.setattr(predictor, "select", scored)
+    X, y = with_outliers(True)
+    fitted = KernelProbitClassifier(combination="fixed", draws=20, random_state=1).fit(X, y)
+    assert fitted.selection_.attrs["features"] == "inverse_multiquadric, rank"
+    assert fitted.standardize_ == "rank"
+    assert fitted.kernel_names_[0].startswith("inverse_multiquadric")
+
+
 def test_ranks_that_predict_worse_are_not_used():
     """A straight boundary is none between ranks."""
     rng = np.random.default_rng(0)
@@ -731,7 +893,6 @@ def test_default_kernels_are_those_that_predict_better(winner, monkeypatch):
 
 @pytest.mark.parametrize("heavy", [True, False])
 def test_saved_choices_are_read_and_not_made_again(heavy, monkeypatch):
-    """Folds depend on ids: of an array, another choice can come out."""
     monkeypatch.setattr(predictor, "SCALES", SCALES)
     X, y = with_outliers(heavy)
     X = pd.DataFrame(X, [f"i{row}" for row in range(60)], list("abcd"))
@@ -740,7 +901,7 @@ def test_saved_choices_are_read_and_not_made_again(heavy, monkeypatch):
     def no_choice(*_, **__):
         raise AssertionError
 
-    monkeypatch.setattr(predictor, "select", no_choice)
+    monkeypatch.setattr(predictor, "selected", no_choice)
     again = KernelProbitClassifier.from_result(fitted.result_, X, y, **fitted.get_params())
     assert again.standardize_ == fitted.standardize_ == ("rank" if heavy else "scale")
     assert again.model_.upsilon == fitted.model_.upsilon

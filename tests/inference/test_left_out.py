@@ -2,15 +2,18 @@
 
 import itertools
 import signal
+from types import SimpleNamespace
 
 import arviz as az
 import numpy as np
+import pandas as pd
 import pymc as pm
 import pytest
+import xarray as xr
 from scipy.stats import norm
 
 import kernelzoo as kz
-from kernelzoo.inference.left_out import splits
+from kernelzoo.inference.left_out import kernels_of, log_scores, objects_of, parts, splits
 from kernelzoo.models import Declaration
 
 QUIET = {"progressbar": False}
@@ -33,6 +36,10 @@ def model(name):
     return kz.MultinomialProbit(stack, np.digitize(signal_, [-0.5, 0.5]))
 
 
+def folds_of(whole, folds, seed=0):
+    return splits(whole, objects_of(whole, kernels_of(whole), by_ids=True), folds, seed)
+
+
 @pytest.mark.parametrize(
     ("name", "engine"), [("probit", "vb"), ("classification", "map"), ("regression", "gibbs")]
 )
@@ -43,24 +50,60 @@ def test_scores_are_those_of_fits_without_the_objects(name, engine):
     K = whole["K"].get_value()
     values = whole["targets" if name == "regression" else "labels"].get_value()
     expected = np.empty(len(values))
-    for train, new in splits(whole, 3, 5):
+    for train, new in folds_of(whole, 3, 5):
         names = ("a", "b")
         grams = dict(zip(names, K[:, train][:, :, train], strict=True))
         part = type(whole)(grams, values[train])
         result = kz.fit(part, engine, random_seed=5, **SHORT, **QUIET)
         rows = dict(zip(names, K[:, new][:, :, train], strict=True))
-        predicted = kz.predict(part, result, rows, **QUIET)
+        predicted = kz.predict(part, result, rows, keep_draws=True, **QUIET)
         if name == "regression":
-            expected[new] = norm.logpdf(values[new], predicted["mean"], predicted["target_sd"])
+            sd = result["posterior"]["gamma"].to_numpy()[..., None] ** -0.5
+            density = norm.pdf(values[new], predicted["mean_draws"], sd)
+            expected[new] = np.log(density.mean((0, 1)))
         else:
             p = predicted["probability"].to_numpy()
-            expected[new] = np.log(p[np.arange(len(new)), values[new]])
+            own = p[np.arange(len(new)), values[new]]
+            expected[new] = np.log(np.maximum(own, np.finfo(float).tiny))
     np.testing.assert_allclose(found.elpd_i, expected, rtol=1e-6)
     assert found.elpd == pytest.approx(expected.sum())
     assert found.se == pytest.approx(np.sqrt(len(expected)) * expected.std())
     assert found.n_folds == 3
     assert found.n_samples == (1 if engine == "map" else 60 if engine == "vb" else 120)
     assert list(found.elpd_i["obs"].values) == list(whole.coords["obs"])
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_targets_have_the_density_of_the_mixture_over_the_draws(outputs):
+    """Bug: a normal density at the predicted mean and sd, and marginal ones of several outputs."""
+    rng = np.random.default_rng(1)
+    shape = (2, 50, 4, 2)[: 2 + outputs]
+    dims = ("chain", "draw", "obs", "output")[: 2 + outputs]
+    laws = {"mean_draws": 3 * rng.normal(size=shape), "target_sd_draws": rng.uniform(1, 2, shape)}
+    predicted = xr.Dataset({name: (dims, values) for name, values in laws.items()})
+    targets = rng.normal(size=(6, 2)[:outputs])
+    model = {"targets": SimpleNamespace(get_value=lambda: targets)}
+    new = np.array([5, 0, 3, 1])
+    density = norm.pdf(targets[new], laws["mean_draws"], laws["target_sd_draws"])
+    joint = density if outputs == 1 else density.prod(axis=-1)
+    np.testing.assert_allclose(log_scores(model, predicted, new), np.log(joint.mean((0, 1))))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_scores_agree_with_those_of_arviz_which_may_stand_beside_them():
+    """Few columns and many objects: leaving one out changes little."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(25, 1))
+    stack = kz.linear().landmarks(1, seed=0)(X)
+    declared = kz.CompositeKernelRegression(stack, X[:, 0] + rng.normal(size=25))
+    few = {"draws": 400, "random_seed": 1}
+    loo = az.loo(kz.fit(declared, "vb", **few, **QUIET), pointwise=True)
+    folds = kz.scores.loo_kfold(declared, "vb", k=25, **few, **QUIET)
+    np.testing.assert_allclose(folds.elpd_i, loo.elpd_i, atol=0.15)
+    assert list(az.compare({"loo": loo, "folds": folds}).index) in (
+        ["loo", "folds"],
+        ["folds", "loo"],
+    )
 
 
 def test_arviz_compares_models():
@@ -85,9 +128,9 @@ def test_arviz_compares_models():
 def test_as_many_folds_as_objects_leave_out_one_each():
     """Bug: folds were cut to the objects of the largest class, in silence."""
     whole = model("probit")
-    assert [len(new) for _, new in splits(whole, 30, 0)] == [1] * 30
+    assert [len(new) for _, new in folds_of(whole, 30)] == [1] * 30
     largest = np.bincount(whole["labels"].get_value()).max()
-    assert len(list(splits(whole, 29, 0))) == largest < 29
+    assert len(list(folds_of(whole, 29))) == largest < 29
 
 
 def test_fits_that_did_not_converge_are_marked():
@@ -161,6 +204,57 @@ def test_models_without_classes_or_targets_are_refused():
 
     with pytest.raises(ValueError, match="OwnModel has neither classes nor data named 'targets'"):
         kz.scores.loo_kfold(OwnModel(np.eye(6)), **QUIET)
+
+
+def test_classifiers_whose_parts_cannot_be_declared_are_refused():
+    """Bug: a TypeError of the constructor, and an AttributeError."""
+
+    class Kinds(kz.MultinomialProbit):
+        def __init__(self, kernels, kinds, classes=None):
+            super().__init__(kernels, kinds, classes=classes)
+
+    class OwnModel(Declaration):
+        def __init__(self, kernels):
+            super().__init__({dim: range(len(kernels)) for dim in ("obs", "basis", "class")})
+            with self:
+                pm.Normal("w", observed=np.zeros(len(kernels)))
+            self.seal()
+
+    stack, signal_ = data()
+    with pytest.raises(ValueError, match=r"by arguments that Kinds lacks: 'labels'\."):
+        kz.scores.loo_kfold(Kinds(stack, signal_ > 0), **QUIET)
+    with pytest.raises(ValueError, match="OwnModel has classes, but no data named 'labels'"):
+        kz.scores.loo_kfold(OwnModel(np.eye(6)), **QUIET)
+
+
+@pytest.mark.parametrize("ids", [[f"s{i}" for i in range(9)], [4, 2, 7, 1, 9, 5, 3, 8, 6], None])
+@pytest.mark.parametrize("made", ["by a specification", "by hand"])
+@pytest.mark.parametrize("rows", [np.arange(9), np.repeat(np.arange(9), 2), [0, 0, 1, 3, 4, 4, 6]])
+def test_columns_of_left_out_objects_go_for_any_rows(rows, made, ids):
+    """Bug: where rows were copies of objects, or not all of them, every column stayed."""
+    x = np.random.default_rng(1).normal(size=(9, 2))
+    stack = kz.linear()(x if ids is None else pd.DataFrame(x, ids))
+    if made == "by hand":
+        stack = kz.kernels.as_stack(stack.drop_attrs())
+    whole = kz.CompositeKernelRegression(stack.isel(obs=rows), x[rows, 0])
+    observed, every = set(np.asarray(rows)), set(range(9))
+    for train, new in splits(whole, 3, 0):
+        part, kernels_new = parts(whole, kernels_of(whole), train, new)
+        kept = set(np.asarray(part.coords["basis"]) - len(rows))
+        assert kernels_new["basis"].values.tolist() == list(part.coords["basis"])
+        gone = {rows[row] for row in new}
+        # Nothing tells numbers of a part of the objects from numbers of functions.
+        if ids is None and made == "by hand" and observed < every:
+            gone = set()
+        assert kept == every - gone
+
+
+def test_functions_stay_whatever_their_numbers():
+    x = np.random.default_rng(1).normal(size=(9, 4))
+    functions = kz.kernels.as_stack(xr.DataArray(x[None], dims=("kernel", "obs", "basis")))
+    whole = kz.CompositeKernelRegression(functions, x[:, 0])
+    for train, new in splits(whole, 3, 0):
+        assert len(parts(whole, kernels_of(whole), train, new)[0].coords["basis"]) == 4
 
 
 def test_one_ctrl_c_ends_all_folds(monkeypatch):

@@ -195,12 +195,14 @@ def test_models_within_models_and_dims_without_coordinates():
         ({"scale": None}, "'scale'"),
         ({"scale": pm.HalfNormal.dist(1, shape=3)}, r"of shape \(\)"),
         ({"outputs": "class"}, "'outputs'"),
+        ({"outputs": "obs"}, "another dimension than that of the objects. Got 'obs'"),
+        *[({"name": name}, r"'name' .* string that is not empty") for name in (3, None, "", b"h")],
     ],
 )
 def test_what_is_refused_leaves_the_model_as_it_was(options, message):
     with pm.Model(coords={"obs": IDS}) as model:
         with pytest.raises(ValueError, match=message):
-            kz.composite_function("h", KERNELS(X), **options)
+            kz.composite_function(**{"name": "h", "kernels": KERNELS(X)} | options)
         kz.composite_function("h", KERNELS(X))
     assert [rv.name for rv in model.free_RVs] == ["h_beta", "h_alpha"]
 
@@ -216,3 +218,8 @@ def test_a_taken_name_leaves_the_model_as_it_was(taken):
         with pytest.raises(ValueError, match=f"'h', and '?{taken}'? in the model"):
             kz.composite_function("h", KERNELS(X))
         assert ([*model.named_vars], {**model.coords}) == before
+
+
+def test_a_function_outside_a_model_is_refused():
+    with pytest.raises(TypeError, match=r"must be called in a model: with pm\.Model"):
+        kz.composite_function("h", KERNELS(X))

@@ -260,7 +260,7 @@ def test_bad_arguments_of_the_rule(arguments):
         DirichletWeights(**arguments)
 
 
-@pytest.mark.parametrize("scale", [0.05, 20.0])
+@pytest.mark.parametrize("scale", [1e-300, 0.05, 20.0])
 def test_targets_far_from_unit_scale_are_warned_of(scale):
     ages = np.arange(20.0)
     kernel = kz.gaussian("median")(ages[:, None])

@@ -245,6 +245,8 @@ def test_labels_of_data_are_in_a_copy():
     [
         ("MultinomialProbit", "K", lambda K: K * np.nan, "'K' argument of pm.set_data .*NaN"),
         ("MultinomialProbit", "K", lambda K: K * np.inf, "'K' argument of pm.set_data .*finite"),
+        ("MultinomialProbit", "K", lambda K: K * 1e200, "'K' .* at most 1e.60 in size"),
+        ("CompositeKernelRegression", "targets", lambda t: t * 1e200, "'targets' .* at most 1e.60"),
         ("MultinomialProbit", "K", lambda K: K + np.eye(12, k=1), r"'K\[0\]' .* symmetric"),
         ("CompositeKernelRegression", "K", lambda K: -K, r"'K\[0\]' .* positive semidefinite"),
         ("WishartCompletion", "theta", lambda theta: -theta, "'theta' .* positive semidefinite"),
@@ -381,3 +383,18 @@ def test_weights_changed_in_place_do_not_change_a_pickled_model():
     weights[:] = [0.1, 0.9]
     twin = pickle.loads(pickle.dumps(model))
     assert twin.compile_logp()(point) == pytest.approx(before)
+
+
+def test_a_model_that_is_declared_again_leaves_the_filters_of_warnings(monkeypatch):
+    """Bug: where two threads did so at once, all UserWarnings were ignored for good."""
+    model, seen = kz.MultinomialProbit.example(), []
+    before = list(warnings.filters)
+    declare = kz.MultinomialProbit.seal
+
+    def noting(self):
+        seen.append(list(warnings.filters))
+        declare(self)
+
+    monkeypatch.setattr(kz.MultinomialProbit, "seal", noting)
+    model.redeclared(upsilon=2.0)
+    assert seen == [before]

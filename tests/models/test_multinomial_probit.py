@@ -1,5 +1,7 @@
 """The declaration: its density, its dims, what PyMC does with it, and what it refuses."""
 
+import re
+
 import cloudpickle
 import numpy as np
 import pandas as pd
@@ -125,6 +127,11 @@ def test_pymc_works_on_it_untouched(model):
     np.testing.assert_allclose(
         trace["log_likelihood"]["t"].values[0, 0], log_probability(f, model.label_codes), atol=1e-7
     )
+
+
+def test_graph_without_graphviz_has_every_variable(model):
+    nodes = pm.model_to_mermaid(model).partition("%% Edges")[0].splitlines()
+    assert {re.match(r"\w+", node)[0] for node in nodes if "~" in node} == {*model.named_vars}
 
 
 def test_graph_shows_the_plates(model):

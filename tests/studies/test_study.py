@@ -432,6 +432,15 @@ def test_undecided_cells_of_unfinished_studies_have_too_few_splits():
     assert elsewhere.table["verdict"][0] == TOO_FEW
 
 
+def test_studies_whose_units_failed_are_finished():
+    values = (62.0, 70.0, 78.0, 86.0, 94.0)
+    for errors, expected in (((), TOO_FEW), (("no answer",), UNDECIDED)):
+        made = cell(values, Published(91.1, 1.15), errors=errors)
+        table = report(made, splits=6, published_splits=30).table
+        assert table["verdict"][0] == expected
+        assert table["left"][0] == 1 - len(errors)
+
+
 def just(distance):
     """Numbers a hair nearer and farther than `distance` from our mean."""
     return 90 + distance * (1 - 1e-6), 90 - distance * (1 + 1e-6)

@@ -8,7 +8,7 @@ from scipy import stats
 from family import assert_z
 from kernelzoo.custom_steps.composite_kernel import steps
 from kernelzoo.custom_steps.composite_kernel.steps import CompositeKernelGibbs, State, sweep
-from kernelzoo.inference.engine.evaluation import compiling_with, python_mode
+from kernelzoo.inference.engine.evaluation import python_mode
 from kernelzoo.models.combinations.sums import Binary, DirichletWeights
 from kernelzoo.models.composite_kernel import CompositeKernelRegression
 from kernelzoo.models.kernels import as_stack
@@ -51,8 +51,9 @@ def joint_test(shared, stack=TALL, rule=DIRICHLET, replicates=1_000, **settings)
     """
     options = {"shared": shared, "combination": rule, **PRIORS}
     model = CompositeKernelRegression(as_stack(stack), np.zeros((N, P)), **options)
-    with compiling_with(python_mode()):
-        drawn = pm.sample_prior_predictive(replicates, model=model, random_seed=1)
+    drawn = pm.sample_prior_predictive(
+        replicates, model=model, random_seed=1, compile_kwargs={"mode": python_mode()}
+    )
     names = [rv.name for rv in model.free_RVs]
     prior = {name: drawn["prior"][name].values[0] for name in names}
     targets = drawn["prior_predictive"]["t"].values[0]

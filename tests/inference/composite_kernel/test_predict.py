@@ -60,6 +60,8 @@ def test_regression_averages_over_draws(options):
     np.testing.assert_allclose(predictions["response_sd"], y.std(0))
     np.testing.assert_allclose(predictions["target_sd"] ** 2, y.var(0) + noise)
     np.testing.assert_allclose(predictions["mean_draws"].values.reshape(-1, 3), y)
+    sd = np.broadcast_to(result["posterior"]["gamma"].values.reshape(-1, 1) ** -0.5, y.shape)
+    np.testing.assert_allclose(predictions["target_sd_draws"].values.reshape(-1, 3), sd)
 
 
 def test_classification_averages_over_draws():
@@ -80,7 +82,10 @@ def test_classification_averages_over_draws():
 def test_the_collapsed_model_predicts_what_draws_of_alpha_would():
     model = kz.CompositeKernelRegression.example(collapsed=True)
     result = result_of(model, ["beta", "phi", "gamma"])
-    predictions = kz.predict(model, result, NEW)
+    predictions = kz.predict(model, result, NEW, keep_draws=True)
+    mixture = (predictions[name] for name in ("mean_draws", "target_sd_draws"))
+    mean, sd = (each.values.reshape(-1, 3) for each in mixture)
+    np.testing.assert_allclose(predictions["target_sd"] ** 2, (sd**2).mean(0) + mean.var(0))
     rng, draws = np.random.default_rng(6), []
     posterior = result["posterior"].to_dataset().stack(sample=("chain", "draw"))
     for i in range(posterior.sizes["sample"]):
@@ -96,6 +101,9 @@ def test_the_collapsed_model_predicts_what_draws_of_alpha_would():
     assert_mean(rows.mean(0), predictions["mean"].values)
     centred = (rows - predictions["mean"].values) ** 2
     assert_mean(centred.mean(0), predictions["response_sd"].values ** 2)
+    # The spread of each draw, of which noise is the rest.
+    noise = 1 / result["posterior"]["gamma"].values.reshape(-1, 1)
+    np.testing.assert_allclose(rows.var(axis=1), sd**2 - noise, rtol=0.1)
 
 
 def test_blocks_do_not_change_the_answer(monkeypatch):

@@ -88,6 +88,13 @@ def test_a_kernel_that_makes_the_targets_explains_them():
     assert float(means.sel(output=2).sum()) < 0.5
 
 
+def test_draws_that_are_no_numbers_are_refused_by_name():
+    tree = result()
+    tree["posterior"]["gamma"].values[0, 0] = np.nan
+    with pytest.raises(ValueError, match="finite draws of gamma"):
+        kz.scores.variance_explained(tree)
+
+
 def test_what_has_no_regression_weights_is_refused():
     tree = result()
     tree["posterior"] = tree["posterior"].to_dataset().drop_vars("alpha")

@@ -3,6 +3,7 @@
 import json
 import re
 
+import arviz as az
 import numpy as np
 import pytest
 import xarray as xr
@@ -12,6 +13,7 @@ from xarray import DataTree
 import kernelzoo as kz
 from family import assert_z
 from kernelzoo.inference.diagnostics.scores import held_out
+from kernelzoo.inference.engine.paper import identified
 
 
 def result(mean, sd, *, kind="mcmc", n=4000, seed=0, model="Toy", seconds=2.0):
@@ -171,6 +173,10 @@ def test_scores_of_values_by_hand():
     assert found["log_score"] == pytest.approx(expected)
     with pytest.raises(ValueError, match="labels_new"):
         held_out(predictions, [1.0])
+    for sd in (0.0, -1.0):
+        wrong = predictions.assign(target_sd=("obs", [1.0, sd]))
+        with pytest.raises(ValueError, match=rf"a target_sd above 0\. Got a target_sd of {sd:g}"):
+            held_out(wrong, [2.0, 0.0])
 
 
 def test_z_of_equal_laws_stays_below_its_bound_and_sees_a_shift():
@@ -323,6 +329,89 @@ def test_engines_that_are_not_to_be_believed_are_marked_where_they_are_printed()
     assert list(comparison.engines.index) == [*trees, "chain"]
     assert comparison.engines["pareto_k"].to_list()[:2] == [4.1, 0.7]
     assert "far" in comparison.variables.index.get_level_values("engine")
+
+
+def probit(seed=0, *, objects=4, **attributes):
+    """Result of the layout of a probit of three classes on two kernels: two chains of 500."""
+    rng = np.random.default_rng(seed)
+    dims = ("chain", "draw")
+    posterior = xr.Dataset(
+        {
+            "beta": ((*dims, "kernel"), rng.dirichlet([2.0, 1.0], (2, 500))),
+            "W": ((*dims, "class", "basis"), rng.normal(size=(2, 500, 3, objects))),
+        },
+        {"kernel": ["a", "b"], "class": list("xyz"), "chain": [0, 1], "draw": np.arange(500)},
+    )
+    # The same kernel twice: functions do not depend on the weights.
+    stack = np.broadcast_to(np.eye(objects), (2, objects, objects))
+    tree = DataTree.from_dict({"/posterior": posterior})
+    tree["constant_data"] = DataTree(xr.Dataset({"K": (("kernel", "obs", "basis"), stack)}))
+    tree["constant_data"] = DataTree(
+        tree["constant_data"].to_dataset().assign_coords(obs=range(objects), basis=range(objects))
+    )
+    tree.attrs |= {"kind": "mcmc", "family": "MultinomialProbit", "variant": "Mean", "engine": "G"}
+    tree.attrs |= attributes
+    return tree
+
+
+def readable(tree):
+    row = kz.compare_engines({"one": tree}).engines.loc["one"]
+    return row["read for weights"], row["read for predictions"]
+
+
+def test_results_are_judged_for_weights_and_for_predictions():
+    """Bug: NUTS was "no" for one contrast, and approximations "yes" whatever their weights."""
+    assert readable(probit(converged="no")) == ("yes", "yes")
+    weights = probit()
+    weights["posterior"]["beta"][0] = weights["posterior"]["beta"][0].values[:, ::-1]
+    assert readable(weights) == ("no", "yes")
+    predictions = probit()
+    predictions["posterior"]["W"][0, :, 0] += 1.0
+    assert readable(predictions) == ("yes", "no")
+
+
+def test_predictions_are_judged_by_class_probabilities():
+    """Contrasts of classes far below the first one differ, and no probability that counts does."""
+    tree = probit()
+    far = tree["posterior"]["W"][..., :3]
+    far[:, :, 0] += 40.0
+    far[0, :, 1:] += 5.0 * np.array([1.0, -1.0])[:, None]
+    assert az.rhat(identified(tree))["contrast"].max() > 1.1
+    assert readable(tree) == ("yes", "yes")
+
+
+@pytest.mark.parametrize(
+    ("attributes", "expected"),
+    [
+        ({"kind": "vb", "pareto_k": 0.7, "converged": "yes"}, ("yes", "yes")),
+        ({"kind": "vb", "pareto_k": 0.71, "converged": "yes"}, ("no", "unknown")),
+        ({"kind": "vb", "pareto_k": 0.5, "converged": "no"}, ("no", "no")),
+        ({"kind": "vb"}, ("unknown", "unknown")),
+        ({"kind": "exact"}, ("yes", "yes")),
+        ({"kind": "point", "converged": "yes"}, ("unknown", "unknown")),
+        ({"kind": "point", "converged": "no fixed point"}, ("no", "no")),
+    ],
+)
+def test_results_without_chains_are_judged_by_what_they_say(attributes, expected):
+    assert readable(probit(**attributes)) == expected
+
+
+def test_chains_of_completions_are_judged_within_each():
+    tree = probit()
+    posterior = tree["posterior"].to_dataset()
+    other = posterior.assign_coords(chain=[2, 3])
+    other["beta"] = 1 - other["beta"]
+    both = xr.concat([posterior, other], "chain").assign_coords(completion=("chain", [0, 0, 1, 1]))
+    tree["posterior"] = DataTree(both)
+    assert readable(tree) == ("yes", "yes")
+    tree["posterior"] = DataTree(both.assign_coords(completion=("chain", [0, 1, 1, 0])))
+    assert readable(tree)[0] == "no"
+
+
+def test_results_without_weights_are_judged_for_predictions_alone():
+    table = kz.compare_engines({"one": result(0, 1), "two": result([0, 0, 1], 1, seed=1)}).engines
+    assert "read for weights" not in table
+    assert table["read for predictions"].to_list() == ["yes", "yes"]
 
 
 def test_nothing_is_marked_without_reason():

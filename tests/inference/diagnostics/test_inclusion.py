@@ -23,17 +23,26 @@ def selections(seed=0):
     return (np.random.default_rng(seed).random((2, 200, 3)) < [0.2, 0.7, 1.0]).astype(np.int64)
 
 
-def test_selections_are_averaged_with_arviz_error(tmp_path):
+def test_selections_are_averaged_with_arviz_error_of_their_runs(tmp_path):
     beta = selections()
     tree = result(beta)
+    runs = beta.reshape(2, 100, 2, 3).mean(axis=2)
     tree.to_netcdf(tmp_path / "result.nc")
     for each in (tree, xr.open_datatree(tmp_path / "result.nc")):
         found = kz.inclusion(each)
         np.testing.assert_allclose(found["probability"], beta.mean((0, 1)))
         for k in range(2):
-            assert float(found["mcse"][k]) == pytest.approx(float(az.mcse(beta[..., k] * 1.0)))
+            assert float(found["mcse"][k]) == pytest.approx(float(az.mcse(runs[..., k])))
         assert found["kernel"].values.tolist() == ["k0", "k1", "k2"]
         assert found.attrs == {"event": "beta = 1", "engine": "Gibbs"}
+
+
+def test_independent_draws_have_the_error_of_draws():
+    beta = selections()
+    tree = result(beta)
+    tree.attrs["independent"] = 1
+    expected = float(az.mcse(beta[..., 1] * 1.0))
+    assert float(kz.inclusion(tree)["mcse"][1]) == pytest.approx(expected)
 
 
 def test_draws_that_all_agree_have_no_error():
@@ -55,6 +64,7 @@ def test_weights_are_compared_with_a_threshold():
         (selections(), {"threshold": 0.5}, "'threshold' argument of inclusion must be None"),
         (selections() / 3, {}, "'threshold' argument of inclusion .* Got None"),
         (selections() / 3, {"threshold": -1.0}, "'threshold' argument of inclusion"),
+        (selections() * np.nan, {"threshold": 0.1}, "finite draws of beta. Got"),
     ],
 )
 def test_errors_name_the_argument(beta, options, message):

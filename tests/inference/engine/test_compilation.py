@@ -1,5 +1,7 @@
 """What is compiled, by whom, and what a user may say about it."""
 
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from threading import Event, Thread
 
 import numba
@@ -7,13 +9,14 @@ import numpy as np
 import pymc as pm
 import pytensor
 import pytest
-from pytensor.compile.mode import Mode
+import xarray as xr
 from pytensor.link.c.op import COp
 from pytensor.link.numba.linker import NumbaLinker
 
 import kernelzoo as kz
-from kernelzoo.inference.engine.evaluation import compiling_with, python_mode
+from kernelzoo.inference.engine.evaluation import python_mode, settings_kept
 from kernelzoo.inference.engine.groups import log_density
+from kernelzoo.models.initial_point import QUICK
 
 RUN = {"draws": 20, "tune": 10, "chains": 2, "cores": 1, "random_seed": 1, "progressbar": False}
 
@@ -29,7 +32,9 @@ def compiled(monkeypatch):
         return original(self, fn)
 
     monkeypatch.setattr(NumbaLinker, "jit_compile", note)
-    return names
+    # PyTensor's own default, which compiles whatever is given no mode.
+    with pytensor.config.change_flags(mode="Mode"):
+        yield names
 
 
 @pytest.mark.parametrize(
@@ -114,52 +119,60 @@ def test_nothing_is_compiled_in_c(engine, monkeypatch):
     assert not compiled
 
 
-def fail_while_compiling_with(mode):
-    with compiling_with(mode):
-        assert isinstance(pytensor.config.mode, Mode)
-        raise RuntimeError("planted")
+SETTINGS = ("mode", "cxx", "traceback__limit", "optdb__max_use_ratio")
 
 
-def test_the_default_mode_is_as_before_once_a_fit_is_over():
-    before = pytensor.config.mode
-    with pytest.raises(RuntimeError, match="planted"):
-        fail_while_compiling_with(python_mode())
-    assert pytensor.config.mode is before
+def settings():
+    return {name: getattr(pytensor.config, name) for name in SETTINGS}
 
 
-def test_blocks_that_overlap_in_threads_leave_the_default_as_it_was():
-    """Bug: the second to open found the mode of the first, and put that back for good."""
-    before = pytensor.config.mode
-    first, second = python_mode(), python_mode()
+def test_settings_are_not_changed_by_fits():
+    """Bug: the default mode was another one while a fit ran."""
+    seen = []
+    before = settings()
+    model = kz.MultinomialProbit.example()
+    kz.fit(model, "gibbs", callback=lambda trace, draw: seen.append(settings()), **RUN)
+    assert len(seen) == 60
+    assert all(each == before for each in [*seen, settings()])
+
+
+def test_compilations_that_overlap_in_threads_leave_the_settings_as_they_were():
+    """Bug: PyTensor puts back what it finds, for the second thread the value of the first."""
+    before = settings()
     opened, closed = Event(), Event()
 
     def overlap():
-        with compiling_with(second):
+        with settings_kept(), pytensor.config.change_flags(mode=QUICK, traceback__limit=2):
             opened.set()
             assert closed.wait(60)
-            # The other block, which is over, has not put the default back.
-            seen.append(pytensor.config.mode)
 
-    seen = []
     thread = Thread(target=overlap)
-    with compiling_with(first):
+    with settings_kept(), pytensor.config.change_flags(mode=python_mode(), traceback__limit=1):
         thread.start()
         assert opened.wait(60)
-        assert pytensor.config.mode is second
     closed.set()
     thread.join(60)
-    assert seen == [second]
-    assert pytensor.config.mode is before
+    assert settings() == before
 
 
-def test_a_block_inside_another_is_followed_by_the_outer_one():
-    before = pytensor.config.mode
-    outer, inner = python_mode(), python_mode()
-    with compiling_with(outer):
-        with compiling_with(inner):
-            assert pytensor.config.mode is inner
-        assert pytensor.config.mode is outer
-    assert pytensor.config.mode is before
+@pytest.mark.usefixtures("c_compiler")
+@pytest.mark.filterwarnings("ignore")
+def test_fits_in_threads_are_those_of_fits_in_turn():
+    """Bug: three Gibbs fits in threads left PyTensor in Python mode, without a C compiler."""
+    models = [
+        kz.MultinomialProbit.example(),
+        kz.CompositeKernelRegression.example(),
+        kz.WishartCompletion.example(),
+    ]
+    fit = partial(kz.fit, engine="gibbs", **RUN)
+    with ThreadPoolExecutor(3) as threads, pytensor.config.change_flags(mode="Mode"):
+        before = settings()
+        found = [*threads.map(fit, models)]
+        assert settings() == before
+    for model, result in zip(models, found, strict=True):
+        xr.testing.assert_equal(
+            fit(model)["posterior"].to_dataset(), result["posterior"].to_dataset()
+        )
 
 
 def test_density_by_python_is_the_declarations():

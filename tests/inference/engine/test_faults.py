@@ -1,11 +1,11 @@
 """Full disks, unwritable folders, an output without a reader, no network."""
 
 import io
-import os
 import resource
 import socket
 import sys
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -54,20 +54,37 @@ def test_draws_written_before_the_disk_was_full_remain(model, tmp_path, monkeypa
     monkeypatch.setattr(Store, "append", full_at_forty)
     with pytest.raises(OSError, match="No space left"):
         kz.fit(model, "exact", **QUICK | {"draws": 200}, progressbar=False, store=store)
-    assert np.load(store / "counts.npy") == 40
+    assert np.load(store / "counts") == 40
     kept = np.load(store / "trace_K22.npy")[:, :40]
     np.testing.assert_array_equal(kept, whole["posterior"]["trace_K22"][:, :40])
 
 
 def test_a_store_in_no_writable_folder_is_refused_before_the_fit(model, tmp_path, monkeypatch):
-    needed = "'store' argument of fit must be in a folder that can be written to"
+    needed = "'store' argument of fit must be the path of a folder that can be made"
     (tmp_path / "file").write_text("")
     monkeypatch.setattr(kz.Exact, "run", lambda *_: pytest.fail("the engine ran"))
-    with pytest.raises(ValueError, match=needed):
+    with pytest.raises(ValueError, match=f"{needed}.*Not a directory"):
         kz.fit(model, "exact", store=tmp_path / "file" / "draws")
-    monkeypatch.setattr(os, "access", lambda path, mode: False)
-    with pytest.raises(ValueError, match=needed):
+    with pytest.raises(ValueError, match=f"{needed}.*File name too long"):
+        kz.fit(model, "exact", store=tmp_path / "new" / ("x" * 300))
+    assert not (tmp_path / "new").exists()
+
+    def refuse(*arguments, **options):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    with pytest.raises(ValueError, match=f"{needed}.*Permission denied"):
         kz.fit(model, "exact", store=tmp_path / "new" / "draws")
+
+
+NO_PATHS = b"x", True, 3, "s3://bucket/draws", "a\0b", "", "~nobody-here/x"
+
+
+@pytest.mark.parametrize("store", NO_PATHS)
+def test_what_is_no_path_of_a_store_is_refused_before_the_fit(model, monkeypatch, store):
+    monkeypatch.setattr(kz.Exact, "run", lambda *_: pytest.fail("the engine ran"))
+    with pytest.raises(ValueError, match="The 'store' argument of fit must be"):
+        kz.fit(model, "exact", store=store)
 
 
 @pytest.mark.parametrize("file", ["--data", "taken"])

@@ -130,6 +130,26 @@ def test_one_ctrl_c_ends_chains_in_turn_and_keeps_the_interrupted_one(model, tmp
     np.testing.assert_array_equal(result["moments"]["draws"][:2], [30, 20])
 
 
+def test_an_interrupt_of_the_users_callback_ends_all_chains_as_ctrl_c_does(model):
+    """Bug: the chains after the first one ran whole, and nothing said that draws are missing."""
+    chains = []
+
+    def stop(trace, draw):
+        chains.append(draw.chain)
+        if draw.draw_idx == 7:
+            raise KeyboardInterrupt
+
+    options = {"draws": 12, "tune": 2, "chains": 3, "cores": 1, "callback": stop, **QUIET}
+    with pytest.warns(UserWarning, match="Gibbs was interrupted: the result is incomplete"):
+        result = kz.fit(model, "gibbs", **options)
+    assert len(chains) <= 8 + 2
+    assert result["posterior"].sizes["chain"] == 1
+    assert result["posterior"].sizes["draw"] == 6
+    assert result.attrs["ended_by"] == "interrupt"
+    assert result.attrs["converged"] == "no"
+    assert "interrupted" in result.attrs["note"]
+
+
 @pytest.mark.filterwarnings("ignore:VB was interrupted")
 def test_ctrl_c_while_densities_are_evaluated_keeps_the_draws_before(monkeypatch):
     model = kz.MultinomialProbit.example()

@@ -181,3 +181,37 @@ def test_a_study_is_the_same_on_a_cluster(tmp_path, cluster):
         run_study(study, tmp_path / "cluster", progressbar=False)
     tables = [(tmp_path / name / "toy.csv").read_bytes() for name in ("serial", "cluster")]
     assert tables[0] == tables[1]
+
+
+FIT = """
+import sys
+import kernelzoo as kz
+
+def made(trace, draw):
+    print(draw.draw_idx, flush=True)
+
+if __name__ == "__main__":
+    options = {"draws": 10**6, "tune": 0, "chains": 2, "cores": 2, "progressbar": False}
+    model = kz.MultinomialProbit.example()
+    kz.fit(model, "gibbs", callback=made, mp_ctx=sys.argv[1], **options)
+"""
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_chains_end_with_the_process_that_is_killed(tmp_path, method):
+    """Bug: both workers slept for ever."""
+    psutil = pytest.importorskip("psutil")
+    script = tmp_path / "fit.py"
+    script.write_text(FIT, encoding="utf-8")
+    command = [sys.executable, str(script), method]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        for _ in range(10):
+            assert process.stdout.readline()
+        workers = psutil.Process(process.pid).children(recursive=True)
+        process.terminate()
+        process.wait()
+        assert len(workers) >= 2
+        _, alive = psutil.wait_procs(workers, timeout=20)
+        for worker in alive:
+            worker.kill()
+        assert not alive

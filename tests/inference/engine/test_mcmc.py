@@ -5,17 +5,24 @@ import numpy as np
 import pymc as pm
 import pytest
 import xarray as xr
+from scipy.signal import lfilter
+from scipy.special import expit
 from scipy.stats import multivariate_normal
 from xarray import DataTree
 
 import kernelzoo as kz
 from kernelzoo.inference.engine import convergence
+from kernelzoo.inference.engine.chains import check_initvals
 from kernelzoo.inference.engine.convergence import (
     convergence_of_ascent,
     convergence_of_chains,
     convergence_of_noisy_ascent,
     convergence_of_particles,
+    effective_draws,
+    judge,
+    last_acceptance,
     rhat_of_moments,
+    units_of,
 )
 from kernelzoo.inference.engine.result import moments_of_draws
 
@@ -68,9 +75,121 @@ def test_chains_that_never_move_a_variable_are_not_convergence(pair):
     assert "No draw of x differs" in still.attrs["note"]
 
 
+def slow_selections(draws, seed, *, amplitude=0.3, time=100):
+    """Two chains of a selection whose log odds change slowly: a normal AR(1)."""
+    rng = np.random.default_rng(seed)
+    keep = np.exp(-1 / time)
+    steps = np.sqrt(1 - keep**2) * rng.normal(size=(2, draws + 10 * time))
+    z = lfilter([1.0], [1.0, -keep], steps, axis=1)[:, -draws:]
+    return (rng.random(z.shape) < expit(amplitude * z)).astype(np.int64)
+
+
+@pytest.mark.parametrize(("draws", "expected"), [(3000, "no"), (12_000, "yes")])
+def test_selections_that_change_slowly_have_not_converged(draws, expected):
+    """Bug: ESS of 3,200, converged, and probabilities of .51 and .47 in runs of other seeds."""
+    with pm.Model() as model:
+        pm.Bernoulli("beta", 0.5)
+    tree = az.from_dict({"posterior": {"beta": slow_selections(draws, 1)}})
+    assert az.ess(tree["posterior"].to_dataset())["beta"] > 2000
+    assert convergence_of_chains(tree, model, draws) == expected
+    assert ("runs of 30 draws of beta" in tree.attrs.get("note", "")) == (expected == "no")
+
+
+def test_independent_selections_have_converged():
+    """Also of a number of draws that is no multiple of the runs, and of fewer draws than runs."""
+    with pm.Model() as model:
+        pm.Bernoulli("beta", 0.5)
+    for draws in (90, 1999):
+        beta = np.random.default_rng(1).integers(0, 2, size=(4, draws))
+        tree = az.from_dict({"posterior": {"beta": beta}})
+        units = units_of(tree["posterior"].to_dataset()["beta"])
+        assert 90 <= units.sizes["draw"] < 200
+        np.testing.assert_allclose(units[:, -1], beta[:, -(draws // 100 or 1) :].mean(axis=1))
+        assert convergence_of_chains(tree, model, draws) == "yes"
+
+
+def test_effective_draws_of_a_selection_are_those_of_its_mean():
+    """The spread of means over fifty runs; draws alone claim three times as many."""
+    means, claimed, found = [], [], []
+    for seed in range(50):
+        beta = slow_selections(3000, seed)
+        means.append(beta.mean())
+        if seed < 10:
+            draws = xr.DataArray(beta, dims=("chain", "draw"))
+            found.append(float(effective_draws(draws)))
+            claimed.append(float(az.ess(beta)))
+    true = 0.25 / np.var(means, ddof=1)
+    assert 0.6 < np.median(found) / true < 1.6
+    assert np.median(claimed) / true > 2
+    # Other quantities are as ArviZ has them.
+    x = xr.DataArray(np.random.default_rng(0).normal(size=(2, 500)), dims=("chain", "draw"))
+    assert float(effective_draws(x)) == float(az.ess(x.to_numpy()))
+
+
+def test_the_quantity_with_the_fewest_effective_draws_decides(pair):
+    """Bug: that with the most."""
+    rng = np.random.default_rng(0)
+    good = rng.normal(size=(4, 500))
+    few = np.tile(np.repeat(rng.normal(size=6), 42)[:250], (4, 2))
+    for x, z, name in ((good, few, "z"), (few, good, "x")):
+        tree = chains(x, z)
+        assert convergence_of_chains(tree, pair, 500) == "no"
+        assert f"effective number of draws of {name} is" in tree.attrs["note"]
+    elements = az.from_dict({"posterior": {"x": np.stack([good, few, good], axis=-1)}})
+    assert convergence_of_chains(elements, pair, 500) == "no"
+    assert "effective number of draws of x[1] is" in elements.attrs["note"]
+
+
+@pytest.mark.parametrize(("least", "expected"), [(100, "yes"), (99.9, "no")])
+def test_edge_of_the_effective_draws(pair, monkeypatch, least, expected):
+    good = np.random.default_rng(0).normal(size=(4, 500))
+    values = {"x": xr.DataArray(1000.0), "z": xr.DataArray(least)}
+    monkeypatch.setattr(convergence.az, "ess", lambda data, **_: data.map(lambda v: values[v.name]))
+    assert convergence_of_chains(chains(good, good[::-1]), pair, 500) == expected
+
+
+@pytest.mark.parametrize(("largest", "expected"), [(1.01, "yes"), (1.0101, "no")])
+def test_edge_of_rhat(pair, monkeypatch, largest, expected):
+    good = np.random.default_rng(0).normal(size=(4, 500))
+    rhat = xr.Dataset({"x": 1.0, "z": largest})
+    monkeypatch.setattr(convergence.az, "rhat", lambda data: rhat)
+    assert convergence_of_chains(chains(good, good), pair, 500) == expected
+
+
+@pytest.mark.parametrize(("number", "expected"), [(2, "yes"), (3, "no")])
+def test_edge_of_divergences_for_what_is_read(number, expected):
+    good = np.random.default_rng(0).normal(size=(4, 500))
+    tree = az.from_dict({"posterior": {"x": good}})
+    diverging = np.arange(2000).reshape(4, 500) < number
+    tree["sample_stats"] = DataTree(xr.Dataset({"diverging": (("chain", "draw"), diverging)}))
+    assert judge(tree, tree["posterior"].to_dataset()).state == expected
+
+
+def test_the_chain_of_particles_with_the_lowest_acceptance_decides():
+    """Bug: SMC was judged by its best chain, or by a stage before the last."""
+    rates = np.array([[0.02, 0.3, np.nan], [0.9, 0.5, 0.08]])
+    for name in ("mean_accept_rate", "accept_rate"):
+        assert last_acceptance(xr.Dataset({name: (("chain", "stage"), rates)})) == 0.08
+    assert np.isnan(last_acceptance(xr.Dataset()))
+    tree = az.from_dict({"posterior": {"x": np.random.default_rng(0).normal(size=(2, 200))}})
+    tree.attrs["independent"] = 0
+    for acceptance, expected in ((0.08, "no"), (0.1, "yes")):
+        rates[1, 2] = acceptance
+        stats = xr.Dataset({"mean_accept_rate": (("chain", "stage"), rates)})
+        tree["sample_stats"] = DataTree(stats)
+        assert judge(tree, tree["posterior"].to_dataset()).state == expected
+
+
 @pytest.mark.parametrize(
     ("particles", "acceptance", "expected"),
-    [(500, 0.3, "yes"), (500, 0.05, "no"), (99, 0.3, "no"), (500, np.nan, "no")],
+    [
+        (500, 0.3, "yes"),
+        (500, 0.1, "yes"),
+        (500, 0.0999, "no"),
+        (100, 0.3, "yes"),
+        (99, 0.3, "no"),
+        (500, np.nan, "no"),
+    ],
 )
 def test_few_or_still_particles_are_not_convergence(pair, particles, acceptance, expected):
     x = np.random.default_rng(0).normal(size=(4, particles))
@@ -83,6 +202,46 @@ def test_a_noisy_bound_is_at_rest_only_if_its_mean_is_known(iterations, expected
     elbo = -20 + 5 * np.random.default_rng(1).normal(size=iterations)
     assert convergence_of_noisy_ascent(elbo) == expected
     assert convergence_of_noisy_ascent(elbo + np.linspace(0, 5, iterations)) == "no"
+
+
+def test_a_noisy_bound_is_judged_by_its_second_half():
+    """Bug: by the first half, which has risen, or which rests where the second rises."""
+    noise = np.random.default_rng(1).normal(size=4000)
+    rises = np.linspace(-500, 0, 2000)
+    late = np.concatenate([rises, np.zeros(2000)]) + noise
+    early = np.concatenate([np.full(2000, -500.0), rises]) + noise
+    assert convergence_of_noisy_ascent(late) == "yes"
+    assert convergence_of_noisy_ascent(early) == "no"
+
+
+@pytest.mark.parametrize(("times", "expected"), [(2.99, "yes"), (3.01, "no")])
+def test_edge_of_the_rise_of_a_noisy_bound(times, expected):
+    """Two quarters with standard errors of 0.1 each: their difference has 0.1 sqrt(2)."""
+    quarter = np.tile([1.0, -1.0], 50)
+    rise = times * 0.1 * np.sqrt(2)
+    elbo = np.concatenate([np.zeros(200), quarter, quarter + rise])
+    assert convergence_of_noisy_ascent(elbo) == expected
+
+
+@pytest.mark.parametrize(("sd", "expected"), [(2.35, "yes"), (2.36, "no")])
+def test_edge_of_the_noise_of_a_bound(sd, expected):
+    """Three standard errors, 3 sd sqrt(2 / 100), within one nat: sd up to 2.357."""
+    elbo = sd * np.tile([1.0, -1.0], 200)
+    assert convergence_of_noisy_ascent(elbo) == expected
+
+
+@pytest.mark.parametrize(("fall", "expected"), [(0.9e-6, "yes"), (1.1e-6, "no")])
+def test_edge_of_the_fall_of_a_bound(pair, fall, expected):
+    bound = np.array([-20.0, -10.0, -10.0 - 11 * fall])
+    tree = chains(np.zeros((1, 2)), np.ones((1, 2)))
+    assert convergence_of_ascent(tree, pair, 0.1, True, bound) == expected
+
+
+@pytest.mark.parametrize(("k_hat", "expected"), [(0.7, "yes"), (0.701, "no")])
+def test_edge_of_k_hat(k_hat, expected):
+    tree = az.from_dict({"posterior": {"beta": np.random.default_rng(0).random((1, 50))}})
+    tree.attrs |= {"kind": "vb", "pareto_k": k_hat, "converged": "yes"}
+    assert judge(tree, tree["posterior"].to_dataset()).state == expected
 
 
 def test_an_ascent_that_is_sure_of_a_selection_has_not_converged():
@@ -256,3 +415,38 @@ def test_numpyro_runs_on_the_device(platform):
     with jax.default_device(device):
         result = kz.fit(model, kz.NUTS(backend="numpyro"), **options)
     assert np.isfinite(result["posterior"]["beta"]).all()
+
+
+@pytest.mark.parametrize(
+    ("initvals", "message"),
+    [
+        ({"gamma": -1.0}, r"inside the support of gamma\. Got -1\.0"),
+        ([None, {"gamma": 0}], r"inside the support of gamma\. Got 0"),
+        ({"beta": [2.0, -1.0]}, r"inside the support of beta\. Got \[2\.0, -1\.0\]"),
+        ({"beta": [0.2, 0.3, 0.5]}, r"numbers of the kind and shape of beta\. Got \[0\.2"),
+        ({"gama": 1.0}, r"the nearest is 'gamma'"),
+        ("gamma", r"a dict of values by variable"),
+    ],
+)
+def test_starts_outside_the_support_are_refused_by_name(initvals, message):
+    """Bug: 38 to 87 lines of PyMC, or an error that names other variables."""
+    model = kz.CompositeKernelRegression.example()
+    with pytest.raises(ValueError, match=rf"'initvals' argument of fit must be .*{message}"):
+        kz.fit(model, "gibbs", initvals=initvals, progressbar=False)
+
+
+def test_starts_of_selections_are_zeros_and_ones():
+    """Bug: selections of 3 were drawn, and said nothing."""
+    model = kz.MultinomialProbit.example().redeclared(combination="binary")
+    with pytest.raises(ValueError, match=r"inside the support of beta\. Got \[3, 1\]"):
+        kz.fit(model, "gibbs", initvals={"beta": [3, 1]}, progressbar=False)
+
+
+def test_starts_may_depend_on_each_other():
+    with pm.Model() as model:
+        upper = pm.HalfNormal("upper")
+        pm.Uniform("x", 0, upper)
+    check_initvals(model, {"x": 5.0, "upper": 6.0})
+    check_initvals(model, [{"x": 0.1, "upper": "prior"}, None])
+    with pytest.raises(ValueError, match="inside the support of x"):
+        check_initvals(model, {"x": 5.0, "upper": 4.0})

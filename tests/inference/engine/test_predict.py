@@ -426,3 +426,22 @@ def test_predictions_of_certain_models_under_a_users_floating_point_errors(decla
         extended = kz.extend(model, result, groups=("log_likelihood",), progressbar=False)
     assert found.identical(expected)
     assert "log_likelihood" in extended.children
+
+
+@pytest.mark.parametrize(
+    ("declaration", "name"),
+    [
+        (kz.MultinomialProbit, "W"),
+        (kz.CompositeKernelClassification, "beta"),
+        (kz.CompositeKernelRegression, "gamma"),
+    ],
+)
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_draws_that_are_no_numbers_are_refused_by_name(declaration, name, wrong):
+    """Bug: every object had NaN for its probabilities, and the first class."""
+    model = declaration.example()
+    result = made_up_result(model)
+    result["posterior"][name].values[0, 1] = wrong
+    new = model["K"].get_value()[:, :2]
+    with pytest.raises(ValueError, match=rf"of predict must be .* finite draws of {name}\. Got"):
+        kz.predict(model, result, new)

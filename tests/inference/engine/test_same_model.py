@@ -313,3 +313,19 @@ def test_labels_in_another_order_are_refused():
     check_fitted(model, result, "predict")
     with pytest.raises(ValueError, match=r"labels of kernel, in their order.*another order"):
         check_fitted(model, swapped, "predict")
+
+
+@pytest.fixture(scope="module")
+def approximated():
+    model = kz.MultinomialProbit.example()
+    return model, kz.fit(model, "vb", draws=5, random_seed=1, progressbar=False)
+
+
+@pytest.mark.parametrize("name", ["declared", "terms", "pareto_k", "seconds"])
+@pytest.mark.parametrize("text", ["{", "3]", np.array([1, 2])])
+def test_a_damaged_attribute_is_named(approximated, name, text):
+    """Bug: an error of the JSON reader about a character."""
+    model, result = approximated[0], approximated[1].copy()
+    result.attrs[name] = text
+    with pytest.raises(ValueError, match=f"attribute {name!r} of the result is damaged: .*"):
+        kz.compare_engines({"a": result, "b": result}, model=model)

@@ -127,7 +127,7 @@ def test_regression_agrees_with_quadrature():
     grid = np.log(prior.median) + prior.sigma * np.linspace(-4, 4, 161)
     density = np.array([
         [
-            multivariate_normal(np.zeros(10), np.exp(s) * K + np.exp(-g) * np.eye(10)).logpdf(targets)
+            multivariate_normal(cov=np.exp(s) * K + np.exp(-g) * np.eye(10)).logpdf(targets)
             for g in grid
         ]
         for s in grid

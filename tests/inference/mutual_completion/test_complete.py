@@ -319,6 +319,29 @@ def test_an_interrupt_keeps_the_completions_before_it(completion, fitted):
     assert pooled.attrs["converged"] == "no"
 
 
+def test_the_worst_completion_decides(completion, fitted):
+    """Bug: k-hat and convergence of the pooled draws were those of the best completion."""
+    _, result = fitted
+    model = kz.MultinomialProbit(completion.of(TRAIN), Y[TRAIN])
+    for k_hats, states, k_hat, state in (
+        ((0.3, 0.9, 0.5, 0.2, 0.1), ("yes", "yes", "yes", "no", "yes"), 0.9, "no"),
+        ((np.nan, 0.4, 0.5, np.nan, 0.1), ("yes", "yes", "unknown", "yes", "yes"), 0.5, "unknown"),
+        ((0.1, 0.1, 0.1, 0.1, 0.2), ("yes",) * 5, 0.2, "yes"),
+    ):
+        each = iter(zip(k_hats, states, strict=True))
+
+        def fit_one(copy, run, each=each):
+            posterior = result["posterior"].to_dataset().isel(chain=[0]).drop_vars("completion")
+            groups = {"posterior": posterior, "constant_data": result["constant_data"].to_dataset()}
+            part = xr.DataTree.from_dict(groups)
+            found, verdict = next(each)
+            part.attrs |= {"pareto_k": found, "converged": verdict, "seconds": 1.0}
+            return part
+
+        pooled = fit_each_completion(fit_one, model, Run(10, random_seed=1, progressbar=False))
+        assert (pooled.attrs["pareto_k"], pooled.attrs["converged"]) == (k_hat, state)
+
+
 def test_order_of_ids_and_kernels_does_not_matter(completion):
     order = np.random.default_rng(0).permutation(IDS).tolist()
     turned = {"b": frames()["b"].loc[order, order[::-1]], "a": frames()["a"].loc[order[::-1]]}
@@ -372,6 +395,10 @@ def test_time_ends_after_a_completion(completion, fitted):
         (lambda c, m: c.of(["s00", "nobody"]), r"ids of completed objects. Got the unknown 'nob"),
         (lambda c, m: c.of(["s00", "s00"]), r"'s00' more than once"),
         (lambda c, m: c.of([]), r"one id or more"),
+        (lambda c, m: c.of("s00"), r"'rows' argument .* a list of ids. Got 's00'"),
+        (lambda c, m: c.of(None), r"'rows' argument .* a list of ids. Got None"),
+        (lambda c, m: c.of([["s00"]]), r"'rows' argument .* a list of ids"),
+        (lambda c, m: c.of(["s00"], "s01"), r"'columns' argument .* a list of ids. Got 's01'"),
         (lambda c, m: kz.MultinomialProbit(c.of(TRAIN), Y), r"the unknown 's18'"),
         (lambda c, m: vb(m, store="somewhere"), r"VB cannot write a store"),
         (lambda c, m: complete_kernels(frames(), method="median"), r"'method' argument"),

@@ -68,7 +68,7 @@ def lines_of(axes, index):
 
 def points_of(axes):
     """Points (row, 2) of each engine, in the order of the results."""
-    return [line.get_xydata() for line in axes.get_lines() if line.get_marker() == "o"]
+    return [line.get_xydata() for line in axes.get_lines() if line.get_marker() in ("o", "X")]
 
 
 # --- Intervals
@@ -129,11 +129,16 @@ def test_rows_are_labelled_by_the_kernel_they_show(results):
 @pytest.fixture
 def poor():
     """Results of which VB's is not to be believed."""
-    return {"Gibbs": result(2, 50, 1), "VB": result(1, 50, 2, engine="VB", pareto_k=4.123)}
+    return {"Gibbs": result(2, 200, 1), "VB": result(1, 50, 2, engine="VB", pareto_k=4.123)}
 
 
 def shown_names(axes):
     return [" ".join(text.get_text().split()) for text in axes[0].figure.legends[0].get_texts()]
+
+
+def set_apart(tree, name):
+    """Move a chain away from the others in one variable."""
+    tree["posterior"][name] = tree["posterior"][name] + 3 * tree["posterior"]["chain"]
 
 
 def test_engines_that_are_not_to_be_believed_are_marked(poor):
@@ -143,28 +148,56 @@ def test_engines_that_are_not_to_be_believed_are_marked(poor):
     titles = [" ".join(a.get_title().split()) for a in plot_weights(poor, kind="simplex")]
     assert titles == marked
     poor["VB"].attrs["pareto_k"] = 0.7
-    poor["Gibbs"].attrs["converged"] = "no"
+    set_apart(poor["Gibbs"], "beta")
     assert shown_names(plot_engines(poor, var_names="beta")) == ["Gibbs (not converged)", "VB"]
 
 
+def test_weights_are_marked_by_their_own_chains(poor):
+    """Bug: one contrast of 320 with a large R-hat marked weights that had converged."""
+    poor["Gibbs"].attrs["converged"] = "no"
+    poor["Gibbs"]["posterior"]["W"][:, :, 0] += 9 * poor["Gibbs"]["posterior"]["chain"]
+    assert shown_names(plot_weights(poor))[0] == "Gibbs"
+    assert shown_names(plot_engines(poor, var_names="beta"))[0] == "Gibbs"
+    assert shown_names(plot_engines(poor))[0] == "Gibbs (not converged)"
+
+
 def styles_of(axes):
-    """Colours and opacities of the engines, by their label in the legend."""
-    drawn = [line for line in axes.get_lines() if line.get_marker() == "o"]
-    return {line.get_label().split()[0]: (line.get_color(), line.get_alpha()) for line in drawn}
+    """Colour, marker and its filling of the engines, by their label in the legend."""
+    drawn = [line for line in axes.get_lines() if line.get_marker() in ("o", "X")]
+    return {
+        line.get_label().split()[0]: (
+            line.get_color(),
+            line.get_marker(),
+            line.get_markerfacecolor(),
+        )
+        for line in drawn
+    }
 
 
-def test_an_engine_keeps_its_colour_and_poor_results_are_faint(poor):
+def test_what_is_not_converged_and_what_is_not_to_be_read_look_different(poor):
+    good = styles_of(plot_weights(poor)[0])
+    set_apart(poor["Gibbs"], "beta")
+    apart = styles_of(plot_weights(poor)[0])
+    color, marker, filling = good["Gibbs"]
+    assert (marker, filling) == ("o", color)
+    assert apart["Gibbs"] == (color, "o", "white")
+    assert apart["VB"] == good["VB"] == (good["VB"][0], "X", "white")
+    # Opaque: nothing is invisible.
+    axes = plot_weights(poor)[0]
+    assert {artist.get_alpha() for artist in (*axes.collections, *axes.get_lines())} == {None}
+
+
+def test_an_engine_keeps_its_colour(poor):
     both = styles_of(plot_weights(poor)[0])
-    assert both["Gibbs"][1] == 1 > both["VB"][1]
     reversed_order = {"VB": poor["VB"], "Gibbs": poor["Gibbs"]}
     assert styles_of(plot_engines(reversed_order, var_names="beta")[0]) == both
     assert styles_of(plot_weights(poor["VB"])[0])["VB"] == both["VB"]
     twice = styles_of(plot_weights({"one": poor["VB"], "two": poor["VB"]})[0])
     assert twice["one"] == both["VB"] != twice["two"]
-    lines = plot_weights(poor)[0].collections
-    assert {line.get_alpha() for line in lines[2:4]} == {both["VB"][1]}
-    _, draws = (triangle.collections[0] for triangle in plot_weights(poor, kind="simplex"))
+    triangle = plot_weights(poor, kind="simplex")[1]
+    draws, mean = triangle.collections
     np.testing.assert_array_equal(draws.get_facecolor()[0, :3], to_rgb(both["VB"][0]))
+    np.testing.assert_array_equal(mean.get_facecolor()[0, :3], to_rgb("white"))
 
 
 #: Linear RGB as eyes without long, medium or short cones see it: Machado et al. (2009), doi
