@@ -1,7 +1,7 @@
 """Gaussian-process regression: evidence, its gradient, and the posterior of the functions.
 
 Targets are t_o ~ N(f_o, noise_o I) of independent functions f_o ~ N(0, K), so that the posterior is
-normal (Rasmussen & Williams 2006, chapter 2). The evidence has a gradient with respect to every
+normal (Rasmussen & Williams 2006, section 2.2). The evidence has a gradient with respect to every
 entry of K, G (N, N): the gradient with respect to a hyperparameter is the sum of G times the
 derivative of K, whatever the hyperparameter is.
 """
@@ -51,7 +51,7 @@ def log_det(factor: Array) -> float:
 
 @dataclass(frozen=True)
 class NormalRegression:
-    """Targets t_o ~ N(0, K + noise_o I), for P outputs.
+    """Targets t_o ~ N(0, K + noise_o I), for P outputs (sections 2.2 and 5.4.1).
 
     Parameters
     ----------

@@ -6,7 +6,7 @@ their posterior have the form :math:`\mathcal N(m, (K^{-1} + W)^{-1})`, with a m
 each object:
 
 - `laplace`: m is the mode, and W the negative Hessian of the log likelihood there. Its evidence has
-  a gradient with respect to every entry of K (algorithm 5.1).
+  a gradient with respect to every entry of K.
 - `best_gaussian`: m and W minimise the Kullback-Leibler divergence to the posterior (Opper &
   Archambeau 2009), by natural-gradient steps (Khan & Lin 2017). Draws from it, weighted by
   importance, give the evidence without bias.
@@ -191,8 +191,8 @@ class Sites:
 class Curvature:
     """M = (K + W^-1)^-1, without forming W^-1. O(C N^3).
 
-    By blocks, M_cd = E_c 1(c = d) - E_c F^-1 E_d with F the sum of the E_c; for one function M is
-    E_1 (algorithms 3.1 and 3.3).
+    By blocks, M_cd = E_c 1(c = d) - E_c F^-1 E_d with F the sum of the E_c (section 3.5); for one
+    function M is E_1.
     """
 
     def __init__(self, K: Array, sites: Sites):
@@ -257,13 +257,15 @@ class Curvature:
 class GaussianScores:
     """Normal approximation N(K a, (K^-1 + W)^-1) of the scores.
 
+    The gradient of its evidence is that of section 5.5.1.
+
     Attributes
     ----------
     likelihood : Likelihood
     a, mean : array (N, C)
     curvature : Curvature
     log_evidence : float
-        Laplace's approximation (eqs 3.32 and 3.44) at the mode, or a lower bound.
+        Laplace's approximation at the mode, or a lower bound.
     """
 
     likelihood: Likelihood
@@ -358,7 +360,7 @@ def laplace(K: Array, likelihood: Likelihood, start: Array | None = None) -> Gau
     Notes
     -----
     C + 1 Cholesky factorisations an iteration, one for C = 1: O(C N^3). See Rasmussen & Williams
-    (2006), algorithms 3.1 and 3.3.
+    (2006), section 3.4, and section 3.5 for several classes.
     """
     a = np.zeros(likelihood.shape) if start is None else start
 

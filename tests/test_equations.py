@@ -13,6 +13,7 @@ DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "equations.md"
 NUMBERED = {
     "Zhang, Yeung & Kwok (2004)": [*range(1, 19)],
     "Zhang, Yeung & Kwok (2003)": [*range(1, 17), "Figure 2", "Figure 4"],
+    "Rasmussen & Williams (2006)": [],
     "Girolami & Rogers (2005)": [1],
     "Damoulas & Girolami (2009)": [
         *range(1, 14),

@@ -19,7 +19,15 @@ TEMPLATES.globals |= {"rule": RULE, "header": HEADER, "tested": TESTED}
 
 def _page(paper: dict[str, Any], equations: dict[str, str]) -> str:
     reference, _, rows = equations[paper["heading"]].partition("\n\n")
-    prefix = paper["studies"]
+    prefix = paper.get("studies")
+    if prefix is None:
+        return TEMPLATES.get_template("paper.md").render(
+            paper=paper,
+            reference=reference,
+            models="\n\n".join(map(_of_model, paper["models"])),
+            equations=rows,
+            studies="",
+        )
     studies = {name: make() for name, make in STUDIES.items() if name.startswith(prefix)}
     return TEMPLATES.get_template("paper.md").render(
         paper=paper,

@@ -86,7 +86,7 @@ def predict(
         lower_<k>           entry_<k>                 lower ends of their intervals
         upper_<k>           entry_<k>                 upper ends of their intervals
         draws_<k>           chain, draw, entry_<k>    their draws, with `keep_draws`
-        CompositeKernelRegression
+        CompositeKernelRegression, GaussianProcessRegression
         ----------------------------------------------------------------------------------------
         mean                obs                       posterior predictive; output last, if any
         target_sd           obs                       of a new target, with noise
@@ -94,7 +94,7 @@ def predict(
         mean_draws          chain, draw, obs          mean of every draw, with `keep_draws`
         target_sd_draws     chain, draw, obs          sd of a target given the draw, likewise
         t                   chain, draw, obs          targets drawn, with `keep_draws`
-        CompositeKernelClassification, MultinomialProbit
+        CompositeKernelClassification, MultinomialProbit, GaussianProcessClassification
         ----------------------------------------------------------------------------------------
         probability         obs, class                posterior predictive
         probability_sd      obs, class                posterior standard deviation of p

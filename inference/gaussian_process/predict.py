@@ -37,7 +37,7 @@ SAME_VARIANCE = 1e-8
 
 
 class ScoresOfNewObjects:
-    """Mean and variance of the scores of new objects, by draw.
+    """Mean and variance of the scores of new objects (section 2.2), by draw.
 
     Draws with equal hyperparameters share a Cholesky factor: O(N^3 + N^2 n) for each distinct one.
     """

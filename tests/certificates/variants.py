@@ -14,6 +14,8 @@ from kernelzoo.models import (
     CompositeKernelClassification,
     CompositeKernelRegression,
     DiagonalWishartCompletion,
+    GaussianProcessClassification,
+    GaussianProcessRegression,
     LearnedScale,
     MultinomialProbit,
     MutualKernelCompletion,
@@ -119,6 +121,8 @@ _WEIGHTS_AND_SCALE: dict[str, Any] = _WEIGHTS | {"varsigma": _SCALE}
 
 _PROBIT, _MIXTURE, _MUTUAL = MultinomialProbit, WishartKernelMixture, MutualKernelCompletion
 _REGRESSION, _CLASSIFICATION = CompositeKernelRegression, CompositeKernelClassification
+_GP_REGRESSION = GaussianProcessRegression
+_GP_CLASSIFICATION = GaussianProcessClassification
 
 #: Every variant, by model.
 VARIANTS = (
@@ -214,6 +218,19 @@ VARIANTS = (
         _CLASSIFICATION,
         # Under a broader prior, the scores of so few objects have tails too long for any chain.
         lambda: _CLASSIFICATION.example(**_WEIGHTS_AND_SCALE),
+    ),
+    # Under the default priors, so few objects have posteriors with tails too long for any chain.
+    Variant(
+        "gp-regression",
+        "narrow priors",
+        _GP_REGRESSION,
+        lambda: _GP_REGRESSION.example(scale=_SCALE, gamma=_SCALE),
+    ),
+    Variant(
+        "gp-classification",
+        "narrow prior",
+        _GP_CLASSIFICATION,
+        lambda: _GP_CLASSIFICATION.example(scale=_SCALE),
     ),
     Variant("wishart", "", WishartCompletion, WishartCompletion.example),
     Variant("diagonal", "", DiagonalWishartCompletion, DiagonalWishartCompletion.example),

@@ -54,6 +54,7 @@ regression = kz.CompositeKernelRegression(
     kernels(X_train), response, combination="fixed"
 )
 small_model = kz.CompositeKernelRegression.example()
+process = kz.GaussianProcessClassification.example()
 
 # A kernel to complete, and two kernels with missing objects.
 theta = kz.gaussian(0.4)(X)
