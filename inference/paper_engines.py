@@ -224,14 +224,15 @@ class Gibbs(PaperEngine[Sequence[Any]]):
 class INLA(PaperEngine[IntegratedOutput]):
     """Integrated nested Laplace approximation (Rue, Martino & Chopin 2009).
 
-    Given hyperparameters, the latent functions are normal: exactly for normal observations, by
-    Laplace's method for others. The hyperparameters are explored at points around the mode of
-    evidence times prior, weighted by importance; the posterior is the mixture over these points.
+    Given the hyperparameters, latent functions are normal for normal observations, and nearly so
+    for others. Laplace's method finds the mode of the hyperparameters. At points around it the
+    functions are drawn from their best normal approximation, and weighted by importance together
+    with the points: the posterior is the weighted mixture.
 
-    The result holds independent draws of the mixture in ``posterior``, and the points with their
-    weights in ``hyperparameters``. The attribute ``pareto_k`` is that of the weights: below 0.7 the
-    points represent the posterior of the hyperparameters, given the approximation of the evidence;
-    ``log_evidence`` is its integral.
+    The result holds draws of the mixture in ``posterior``, and the points with their weights in
+    ``variational``. The attribute ``pareto_k`` is that of the weights, which correct the
+    approximations: below 0.7 the draws represent the posterior. ``log_evidence`` is the log of
+    their mean, an estimate of the marginal likelihood.
 
     Parameters
     ----------
@@ -245,13 +246,13 @@ class INLA(PaperEngine[IntegratedOutput]):
     Examples
     --------
     >>> inla = kz.fit(process, kz.INLA(), random_seed=1)
-    >>> inla["hyperparameters"]["weight"]
+    >>> inla["variational"]["weight"]
     """
 
     name: ClassVar[str] = "INLA"
     field: ClassVar[str] = "inla"
     kind: ClassVar[Kind] = "vb"
-    limits: ClassVar[str] = "functions are normal given the hyperparameters"
+    limits: ClassVar[str] = "O(N^3) for each point; read intervals only if pareto_k is below 0.7"
     stores: ClassVar[bool] = True
 
     max_points: Count | None = None
@@ -267,7 +268,7 @@ class INLA(PaperEngine[IntegratedOutput]):
             densities = {model.observed_RVs[0].name: output.log_likelihood(drawn)[None]}
             with_group(tree, "log_likelihood", labelled(model, densities, ["chain", "draw"]))
         points = labelled(model, output.points, ["point"])
-        with_group(tree, "hyperparameters", points.assign(weight=("point", output.weights)))
+        with_group(tree, "variational", points.assign(weight=("point", output.weights)))
         tree.attrs["pareto_k"] = output.k_hat
         if output.log_evidence is not None:
             tree.attrs["log_evidence"] = output.log_evidence

@@ -23,7 +23,7 @@ from .engine.engine import Engine, Kind, Run, checked_model, coordinates, engine
 from .engine.evaluation import settings_kept
 from .engine.progress import Clock, OutOfTime, stopped_by_ctrl_c, track
 from .engine.provenance import check_model
-from .engine.result import ExactOutput, VariationalOutput
+from .engine.result import ExactOutput, IntegratedOutput, VariationalOutput
 from .engine.workers import processes
 from .paper_engines import BY_GRADIENTS, Gibbs, PaperEngine
 
@@ -257,7 +257,7 @@ def seconds_of(model: pm.Model, engine: PaperEngine[Any], run: Run) -> float:
             if not clock.ended:
                 raise
         seconds = time.perf_counter() - begun + clock.later
-        if isinstance(output, VariationalOutput | ExactOutput):
+        if isinstance(output, VariationalOutput | ExactOutput | IntegratedOutput):
             few = min(FEW, run.draws)
             seconds += _each(lambda: output.sample(few, run.rng())) * run.draws / few
         elif isinstance(engine, Gibbs):

@@ -539,7 +539,9 @@ def test_a_card_without_a_reference_says_how_to_draw_it(tmp_path, monkeypatch):
 
 def test_every_study_belongs_to_a_paper():
     for study in papers.STUDIES:
-        owners = [p for p in papers.PAPERS.values() if study.startswith(p.get("studies", "no study"))]
+        owners = [
+            p for p in papers.PAPERS.values() if study.startswith(p.get("studies", "no study"))
+        ]
         assert len(owners) == 1, study
 
 

@@ -22,10 +22,13 @@ from ..engine.provenance import check_result, check_results
 
 #: Okabe and Ito's colour-blind safe palette, without yellow, which is unreadable on white.
 OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-#: With three dark colours, of which colour-blind eyes, too, tell each from all others.
-PALETTE = (*OKABE_ITO, "#5A1E5A", "#961E00", "#0000C3")
+#: With three dark colours and a violet, of which colour-blind eyes, too, tell each from all others.
+PALETTE = (*OKABE_ITO, "#5A1E5A", "#961E00", "#0000C3", "#A569FF")
 #: Engines in the order of their colours.
-ENGINES = ("Gibbs", "VB", "NUTS", "ADVI", "SMC", "Laplace", "Pathfinder", "Exact", "EM", "MAP")
+ENGINES = (
+    *("Gibbs", "VB", "NUTS", "ADVI", "SMC", "Laplace", "Pathfinder", "Exact", "EM", "MAP"),
+    "INLA",
+)
 GREY = "0.55"
 INTERVALS = {"eti": (az.eti, "equal-tailed"), "hdi": (az.hdi, "highest-density")}
 #: Part of a row's height that the engines of an element share; the rest separates elements.

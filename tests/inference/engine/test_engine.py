@@ -36,6 +36,7 @@ QUICK = {
     "MAP": ({"space": "unconstrained"}, {"draws": 60}),
     "Laplace": ({}, {"draws": 60}),
     "Pathfinder": ({"paths": 2}, {"draws": 60}),
+    "INLA": ({"max_points": 64}, {"draws": 60}),
     "VB": ({}, {"draws": 60}),
     "Exact": ({}, {"draws": 60}),
     "EM": ({}, {}),

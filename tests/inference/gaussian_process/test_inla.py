@@ -110,7 +110,7 @@ def test_draws_are_those_of_the_declaration(model):
 
 def moments(result, name):
     """Mean and sd of a logarithm over the weighted points, and the points' effective number."""
-    points = result["hyperparameters"].to_dataset()
+    points = result["variational"].to_dataset()
     weights, values = points["weight"].to_numpy(), np.log(points[name].to_numpy())
     mean = weights @ values
     return mean, np.sqrt(weights @ (values - mean) ** 2), 1 / (weights**2).sum()
@@ -205,7 +205,7 @@ def test_empirical_bayes_keeps_the_hyperparameters_at_their_mode():
     assert "log_evidence" not in result.attrs
     assert "mode" in result.attrs["note"]
     posterior = Posterior.of(model, np.random.default_rng(0))
-    values = result["hyperparameters"].to_dataset().isel(point=0)
+    values = result["variational"].to_dataset().isel(point=0)
     log_ratio = float(np.log(values["beta"][0] / values["beta"][1]))
     z = [np.log(values["scale"].item()), log_ratio, np.log(values["gamma"].item())]
     assert np.allclose(posterior.with_gradient(np.array(z))[1], 0, atol=1e-2)
