@@ -821,13 +821,13 @@ def test_ranks_are_tried_where_most_features_have_heavy_tails(heavy, tried):
 
 def test_ranks_are_tried_with_the_kernels_that_predict_better(monkeypatch):
     """Gaussian, inverse multiquadric, and ranks of the second: each is better than the last."""
-    select, better = predictor.select, iter((-3.0, -2.0, -1.0))
+    selected, better = predictor.selected, iter((-3.0, -2.0, -1.0))
 
-    def scored(model, **options):
-        chosen = select(model, **options)
+    def scored(*arguments):
+        chosen = selected(*arguments)
         return replace(chosen, log_scores=0 * chosen.log_scores + next(better))
 
-    monkeypatch.setattr(predictor, "select", scored)
+    monkeypatch.setattr(predictor, "selected", scored)
     X, y = with_outliers(True)
     fitted = KernelProbitClassifier(combination="fixed", draws=20, random_state=1).fit(X, y)
     assert fitted.selection_.attrs["features"] == "inverse_multiquadric, rank"
