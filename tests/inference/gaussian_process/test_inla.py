@@ -103,7 +103,8 @@ def test_draws_are_those_of_the_declaration(model):
     assert free | {"f"} == {*result["posterior"].data_vars}
     del result["log_likelihood"]
     pm.compute_log_likelihood(result, model=model, progressbar=False)
-    assert np.allclose(mine, result["log_likelihood"]["t"])
+    # Noise of nearly zero variance multiplies rounding errors.
+    assert np.allclose(mine, result["log_likelihood"]["t"], rtol=1e-4, atol=1e-4)
     posterior = result["posterior"].to_dataset()
     assert np.allclose(pm.compute_deterministics(posterior, model=model, progressbar=False)["f"], f)
 
