@@ -47,7 +47,7 @@ def test_names_in_readme_and_documentation_exist():
 
 def test_names_are_few():
     """Some forty are what a reader of ``dir(kz)`` takes in; the rest has a namespace."""
-    assert len(kz.__all__) <= 48
+    assert len(kz.__all__) <= 46
     for space in SPACES:
         assert all(hasattr(space, name) for name in space.__all__)
 
