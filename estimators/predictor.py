@@ -470,10 +470,10 @@ def weights_of(model: Any, result: DataTree) -> Dataset:
     if not model.learned:
         mean = DataArray(model["beta"].get_value(), {"kernel": np.asarray(model.coords["kernel"])})
         return Dataset({"mean": mean, "sd": mean * np.nan}, attrs=attributes)
-    draws = result["posterior"]["beta"]
+    draws: DataArray = result["posterior"].to_dataset()["beta"]
     mean, sd = draws.mean(("chain", "draw")), draws.std(("chain", "draw"))
     sd = sd if draws.sizes["chain"] * draws.sizes["draw"] > 1 else sd * np.nan
-    judgement = judge(result, draws.to_dataset(name="beta"))
+    judgement = judge(result, Dataset({"beta": draws}))
     if result.attrs.get("kind") == "mcmc":
         attributes["converged"] = judgement.state
     if judgement.state == "no":

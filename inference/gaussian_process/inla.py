@@ -328,8 +328,9 @@ def integrate_gaussian_process(
             gamma = np.asarray(drawn.get("gamma", hyperparameters.known.get("gamma")))
             by_draw = gamma.reshape(-1, 1, *gamma.shape[1:]) if "gamma" in drawn else gamma
             return norm.logpdf(model.target_values, drawn["f"], by_draw**-0.5)
+        assert posterior.likelihood is not None
         f = drawn["f"].reshape(len(drawn["f"]), *posterior.likelihood.shape)
-        return np.stack([posterior.likelihood.log_density(each) for each in f])
+        return posterior.likelihood.log_density(f)
 
     values = [hyperparameters.values(z) for z in points.z]
     learned = hyperparameters.blocks
