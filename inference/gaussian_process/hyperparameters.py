@@ -29,8 +29,20 @@ type GaussianProcess = GaussianProcessClassification | GaussianProcessRegression
 LOG_2_PI = float(np.log(2 * np.pi))
 
 
+class PositiveBlock:
+    """Logarithms of positive numbers."""
+
+    def values(self, z: Array) -> Array:
+        """Return the numbers."""
+        return np.exp(z)
+
+    def chain(self, z: Array, gradient: Array) -> Array:
+        """Turn a gradient with respect to the numbers into one with respect to z."""
+        return np.exp(z) * gradient
+
+
 @dataclass(frozen=True)
-class LogNormalBlock:
+class LogNormalBlock(PositiveBlock):
     """Logarithms of positive numbers with a log-normal prior each."""
 
     prior: LearnedScale
@@ -41,23 +53,15 @@ class LogNormalBlock:
         """Where a search begins: at the median."""
         return np.full(self.size, np.log(self.prior.median))
 
-    def values(self, z: Array) -> Array:
-        """Return the numbers."""
-        return np.exp(z)
-
     def log_prior(self, z: Array) -> tuple[float, Array]:
         """Log density of z, and its gradient."""
         deviations = (z - np.log(self.prior.median)) / self.prior.sigma
         constant = self.size * (0.5 * LOG_2_PI + np.log(self.prior.sigma))
         return -0.5 * float(deviations @ deviations) - constant, -deviations / self.prior.sigma
 
-    def chain(self, z: Array, gradient: Array) -> Array:
-        """Turn a gradient with respect to the numbers into one with respect to z."""
-        return np.exp(z) * gradient
-
 
 @dataclass(frozen=True)
-class GammaBlock:
+class GammaBlock(PositiveBlock):
     """Logarithms of positive numbers with Gamma priors (shapes and rates)."""
 
     shape: Array
@@ -68,19 +72,11 @@ class GammaBlock:
         """Where a search begins: at the mean."""
         return np.log(self.shape / self.rate)
 
-    def values(self, z: Array) -> Array:
-        """Return the numbers."""
-        return np.exp(z)
-
     def log_prior(self, z: Array) -> tuple[float, Array]:
         """Log density of z, and its gradient."""
         scaled = self.rate * np.exp(z)
         constants = self.shape * np.log(self.rate) - gammaln(self.shape)
         return float((constants + self.shape * z - scaled).sum()), self.shape - scaled
-
-    def chain(self, z: Array, gradient: Array) -> Array:
-        """Turn a gradient with respect to the numbers into one with respect to z."""
-        return np.exp(z) * gradient
 
 
 @dataclass(frozen=True)
