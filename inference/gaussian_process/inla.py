@@ -202,25 +202,39 @@ def _chi_square(normal: Array) -> Array:
 
 
 def find_mode(posterior: Posterior, bar: ProgressBar) -> tuple[Array, bool]:
-    """Coordinates of the highest evidence times prior by L-BFGS, and whether it converged."""
+    """Coordinates of the highest evidence times prior by L-BFGS, and whether it converged.
+
+    A search that is ended early has the highest that it has found.
+    """
     if posterior.hyperparameters.size == 0:
         return np.empty(0), True
+    highest = -np.inf
+    best = posterior.hyperparameters.start
 
     def negative(z: Array) -> tuple[float, Array]:
+        nonlocal highest, best
         try:
             value, gradient = posterior.with_gradient(z)
         except NotPositiveDefiniteError:
             return IMPOSSIBLE, np.zeros_like(z)
+        if value > highest:
+            highest = value
+            best = z.copy()
         bar.advance(log_density=value)
         return -value, -gradient
 
-    search = minimize(
-        negative,
-        posterior.hyperparameters.start,
-        jac=True,
-        method="L-BFGS-B",
-        options={"maxiter": MODE_ITERATIONS, "gtol": MODE_TOLERANCE, "ftol": 1e-12},
-    )
+    try:
+        search = minimize(
+            negative,
+            best,
+            jac=True,
+            method="L-BFGS-B",
+            options={"maxiter": MODE_ITERATIONS, "gtol": MODE_TOLERANCE, "ftol": 1e-12},
+        )
+    except KeyboardInterrupt:
+        if highest == -np.inf:
+            raise
+        return best, False
     return search.x, bool(search.success or np.abs(search.jac).max() < 100 * MODE_TOLERANCE)
 
 
@@ -313,12 +327,14 @@ def integrate_gaussian_process(
     hyperparameters = posterior.hyperparameters
     with run.track(None, "INLA", usual=max_points) as bar:
         mode, converged = find_mode(posterior, bar)
-        if integrate and hyperparameters.size:
-            proposal = Proposal.at_mode(mode, curvature_at(posterior, mode, bar))
-            points = explore(posterior, proposal, max_points, run.rng(), bar)
-        else:
-            log_ratios, sites = posterior.log_ratios(mode)
-            points = Points(mode[None], log_ratios[None], [sites])
+        log_ratios, sites = posterior.log_ratios(mode)
+        points = Points(mode[None], log_ratios[None], [sites])
+        ended = run.clock.ended or run.clock.pressed
+        if integrate and hyperparameters.size and not ended:
+            # The mode alone is the result if this ends before the first point.
+            with suppress(KeyboardInterrupt):
+                proposal = Proposal.at_mode(mode, curvature_at(posterior, mode, bar))
+                points = explore(posterior, proposal, max_points, run.rng(), bar)
 
     def sample(number: int, rng: np.random.Generator) -> dict[str, Array]:
         return draws_of(model, posterior, points, number, rng)

@@ -153,6 +153,7 @@ ENGINES = {
     "em": (kz.EM(tolerance=1e-12), kz.MutualKernelCompletion),
     "gibbs": (kz.Gibbs(), kz.DiagonalWishartCompletion),
     "exact": (kz.Exact(), kz.WishartCompletion),
+    "inla": (kz.INLA(), kz.GaussianProcessRegression),
 }
 # Their libraries call nothing between two steps, or they have no result before their end.
 ENDLESS = [

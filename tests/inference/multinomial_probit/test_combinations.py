@@ -10,7 +10,7 @@ import pytest
 import kernelzoo as kz
 from family import assert_frequencies, assert_z
 from kernelzoo.inference.engine.paper import identified
-from kernelzoo.inference.multinomial_probit.predict import _same_objects
+from kernelzoo.inference.new_objects import _same_objects
 from kernelzoo.models.combinations.products import FixedProduct, Product
 from kernelzoo.models.combinations.sums import Binary, FixedWeights, Mean
 from kernelzoo.models.kernels import Theta
