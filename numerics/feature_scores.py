@@ -1,0 +1,439 @@
+r"""Scores of many objects as weighted features: Laplace's method and normal targets.
+
+The scores :math:`f_c = \sqrt s\, \Phi w_c` of C functions have independent weights
+:math:`w_c \sim \mathcal N(0, I)` a priori, so that their covariance is :math:`s \Phi\Phi'`. With
+the kernels of N objects and M landmarks, :math:`\Phi\Phi' = K_{nm} K_{mm}^{-1} K_{mn}`, the
+covariance of the projected process (Quinonero-Candela & Rasmussen 2005, section 5); it is the
+kernel itself if all objects are landmarks. The features are in the basis of the eigenvectors of
+:math:`\Phi'\Phi`: normal targets have closed forms there, for every scale and noise, and the curvature
+of other likelihoods is nearly diagonal.
+
+Several functions have a softmax. The likelihood knows only their differences, so that the sum of
+the functions keeps its prior. The others are C - 1 orthonormal contrasts of classes, whose joint
+precision is factorised where it is small (`COUPLED`); otherwise the precision of each class given
+the other classes stands for it.
+
+============== ================================================== ======================
+symbol         meaning                                            code
+============== ================================================== ======================
+Phi            features of objects                                ``values`` (N, m)
+lambda         eigenvalues of Phi'Phi                             ``squares`` (m,)
+W              weights of features                                ``W`` (m, C)
+s              variance of the functions                          ``scale``
+D              curvature of the log likelihood, as `Sites`        ``sites``
+A              precision of W, I + s Phi' D Phi                   `Precision`
+============== ================================================== ======================
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol, Self
+
+import numpy as np
+from scipy.linalg import eigh, helmert
+
+from .gaussian_process import Array, cholesky, log_det, solve, solve_triangular
+from .gaussian_scores import NEWTON_STEPS, SHARES, Likelihood, Sites
+
+#: Least eigenvalue of Phi'Phi that is kept, relative to the largest one: the data say nothing of
+#: the features below it, whose weights keep their prior.
+LEAST_SQUARE = 1e-13
+#: Largest number of contrasts' weights, (C - 1) m, that are factorised together.
+COUPLED = 1000
+#: Increase of the log posterior, in nats an object, after which Newton's method ends.
+NEWTON_NATS = 1e-7
+#: Steps of conjugate gradients within one of Newton's, and the squared norm of the residual,
+#: relative to the first one, that ends them.
+GRADIENT_STEPS = 20
+GRADIENT_REST = 1e-2
+#: Least share of an object's precision that the others are taken to leave, in left-out scores.
+LEAST_REST = 0.02
+
+
+@dataclass(frozen=True)
+class Features:
+    """Features of objects in the eigenbasis of Phi'Phi.
+
+    Attributes
+    ----------
+    values : array (N, m)
+    map : array (M, m)
+        k(x, landmarks) @ map are the features of an object x.
+    rotation : array (M, m)
+        Orthonormal columns V: the features are K_nm L^-T V, with LL' = K_mm.
+    squares : array (m,)
+        Eigenvalues of Phi'Phi, ascending.
+    """
+
+    values: Array
+    map: Array
+    rotation: Array
+    squares: Array
+
+    @classmethod
+    def of_landmarks(cls, K_nm: Array, K_mm: Array) -> Self:
+        """Features K_nm L^-T V of kernels (N, M) and (M, M). O(N M^2).
+
+        Raises NotPositiveDefiniteError for a K_mm without a Cholesky factor.
+        """
+        factor = cholesky(K_mm)
+        # From K_nm'K_nm instead, small eigenvalues would be lost.
+        half = solve_triangular(factor, K_nm.T)
+        squares, rotation = _kept(half @ half.T)
+        return cls(
+            half.T @ rotation,
+            solve_triangular(factor, rotation, transposed=True),
+            rotation,
+            squares,
+        )
+
+    @classmethod
+    def of_gram(cls, K: Array) -> Self:
+        """Features of all objects of a Gram matrix (N, N), each of them a landmark. O(N^3).
+
+        The rotation is relative to the symmetric square root of K.
+        """
+        squares, rotation = _kept(K)
+        roots = np.sqrt(squares)
+        return cls(rotation * roots, rotation / roots, rotation, squares)
+
+
+def _kept(matrix: Array) -> tuple[Array, Array]:
+    """Eigenvalues of a matrix that are not negligible, and their eigenvectors."""
+    values, vectors = eigh(matrix, driver="evd", check_finite=False)
+    keep = values > LEAST_SQUARE * values[-1]
+    return values[keep], vectors[:, keep]
+
+
+class Precision(Protocol):
+    """Posterior precision of the weights of all functions."""
+
+    #: Log determinant.
+    log_det: float
+
+    def deviations(self, normal: Array) -> Array:
+        """Draws (S, m, C) with this precision, of standard normal numbers (S, m, C)."""
+
+
+class OfContrasts(Precision):
+    """Precision A of the weights of one function, or exactly of several ones.
+
+    With the contrasts H (C, C - 1) of classes and W_cd = -d_c d_d / sum(d), it is
+    I + s sum_{c < d} (h_c - h_d)(h_c - h_d)' x Phi' diag(-W_cd) Phi. O(C^2 N m^2 + C^3 m^3).
+    """
+
+    def __init__(self, values: Array, sites: Sites, scale: float):
+        self.n_features = values.shape[1]
+        self.n_classes = sites.d.shape[1]
+        self.contrasts = helmert(self.n_classes).T if sites.coupled else np.ones((1, 1))
+        size = self.contrasts.shape[1] * self.n_features
+        matrix = np.zeros((self.contrasts.shape[1], self.n_features) * 2)
+        for direction, weights in self._terms(sites):
+            square = scale * _weighted_square(values, weights)
+            matrix += np.multiply.outer(np.outer(direction, direction), square).swapaxes(1, 2)
+        matrix = matrix.reshape(size, size)
+        matrix.flat[:: size + 1] += 1.0
+        self.factor = cholesky(matrix)
+        self.log_det = log_det(self.factor)
+
+    def _terms(self, sites: Sites) -> Iterator[tuple[Array, Array]]:
+        """Directions among the contrasts, and the weights (N,) of objects along them."""
+        if not sites.coupled:
+            yield self.contrasts[0], sites.d[:, 0]
+            return
+        shares = sites.d / sites.total[:, None]
+        for c in range(self.n_classes):
+            for e in range(c):
+                yield self.contrasts[c] - self.contrasts[e], sites.d[:, c] * shares[:, e]
+
+    def _split(self, b: Array) -> tuple[Array, Array]:
+        """Contrasts of b (..., m, C), shape (size, S), and what all classes share of it."""
+        contrasts = np.moveaxis(b @ self.contrasts, (-1, -2), (0, 1))
+        flat = contrasts.reshape(len(self.factor), -1)
+        return flat, b - b @ self.contrasts @ self.contrasts.T
+
+    def _join(self, flat: Array, shared: Array) -> Array:
+        contrasts = flat.reshape(self.contrasts.shape[1], self.n_features, *shared.shape[:-2])
+        return np.moveaxis(contrasts, (0, 1), (-1, -2)) @ self.contrasts.T + shared
+
+    def solve(self, b: Array) -> Array:
+        """A^-1 b for b (..., m, C)."""
+        flat, shared = self._split(b)
+        return self._join(solve(self.factor, flat), shared)
+
+    def deviations(self, normal: Array) -> Array:
+        flat, shared = self._split(normal)
+        return self._join(solve_triangular(self.factor, flat, transposed=True), shared)
+
+
+class ByClass(Precision):
+    """Precision of the weights of each class given those of the others. O(C N m^2 + C m^3)."""
+
+    def __init__(self, values: Array, sites: Sites, scale: float):
+        shares = sites.d / sites.total[:, None] if sites.coupled else 0.0
+        self.factors = []
+        for weights in (sites.d * (1.0 - shares)).T:
+            matrix = scale * _weighted_square(values, weights)
+            matrix.flat[:: len(matrix) + 1] += 1.0
+            self.factors.append(cholesky(matrix))
+        #: Not less than that of all classes together (Fischer's inequality).
+        self.log_det = sum(map(log_det, self.factors))
+
+    def deviations(self, normal: Array) -> Array:
+        parts = [
+            solve_triangular(factor, normal[..., c].T, transposed=True).T
+            for c, factor in enumerate(self.factors)
+        ]
+        return np.stack(parts, axis=-1)
+
+    def variances(self, values: Array, scale: float) -> Array:
+        """Variances (n, C) of the scores of objects with features (n, m)."""
+        halves = (solve_triangular(factor, values.T) for factor in self.factors)
+        return scale * np.stack([np.einsum("mn,mn->n", half, half) for half in halves], axis=1)
+
+
+def _weighted_square(values: Array, weights: Array) -> Array:
+    """Phi' diag(weights) Phi, for weights that are not negative."""
+    half = values * np.sqrt(weights)[:, None]
+    return half.T @ half
+
+
+@dataclass(frozen=True)
+class FeatureScores:
+    """Normal approximation of the weights at their posterior mode.
+
+    Attributes
+    ----------
+    features : Features
+    likelihood : Likelihood
+    scale : float
+    W : array (m, C)
+        Mode of the weights.
+    mean : array (N, C)
+        Scores there.
+    precision : Precision
+    log_evidence : float
+        Laplace's approximation; of many classes a lower one, see `ByClass`.
+    """
+
+    features: Features
+    likelihood: Likelihood
+    scale: float
+    W: Array
+    mean: Array
+    sites: Sites
+    precision: Precision
+    log_evidence: float
+
+    @cached_property
+    def by_class(self) -> ByClass:
+        """Precision of the weights of each class given the others."""
+        if isinstance(self.precision, ByClass):
+            return self.precision
+        return ByClass(self.features.values, self.sites, self.scale)
+
+    def scores_of(self, values: Array) -> tuple[Array, Array]:
+        """Mean and variances (n, C) of the scores of objects with features (n, m). O(n C m^2).
+
+        The variance of a class is that given the scores of the other classes. What the features
+        leave of the variance of an object is not in it.
+        """
+        return np.sqrt(self.scale) * (values @ self.W), self.by_class.variances(values, self.scale)
+
+    def left_out(self) -> tuple[Array, Array]:
+        """Mean and variances (N, C) of the scores of each object given all others. O(C N m^2).
+
+        The normal approximation of the object's likelihood is divided out: exact for one function,
+        and of several ones by class, given the other classes' scores.
+        """
+        p = self.likelihood.probabilities(self.mean)
+        variances = self.by_class.variances(self.features.values, self.scale)
+        rest = np.maximum(1.0 - p * (1.0 - p) * variances, LEAST_REST)
+        residual = self.likelihood.observed - p
+        return self.mean - variances * residual / rest, variances / rest
+
+    def draw(self, number: int, rng: np.random.Generator) -> Array:
+        """Draws of the weights (draw, m, C), of many classes each given the others."""
+        return self.W + self.precision.deviations(rng.standard_normal((number, *self.W.shape)))
+
+
+def laplace(
+    features: Features, likelihood: Likelihood, scale: float, start: Array | None = None
+) -> FeatureScores:
+    """Find the mode of the weights by Newton's method, and Laplace's evidence.
+
+    Parameters
+    ----------
+    features : Features
+    likelihood : Likelihood
+    scale : float
+    start : array (m, C), optional
+        Weights to begin with, such as those of a similar scale.
+
+    Raises
+    ------
+    NotPositiveDefiniteError
+
+    Notes
+    -----
+    An iteration costs O(C^2 N m^2 + C^3 m^3) where all classes are factorised together, otherwise
+    O(C N m) for each step of conjugate gradients. See Rasmussen & Williams (2006), section 3.4.
+    """
+    n_objects, n_functions = likelihood.shape
+    size = len(features.squares) * max(1, n_functions - 1)
+    joint = n_functions == 1 or size <= COUPLED
+    values, root = features.values, np.sqrt(scale)
+    W = np.zeros((len(features.squares), n_functions)) if start is None else start
+
+    def height(W: Array, f: Array) -> float:
+        return float(likelihood.log_density(f).sum()) - 0.5 * float(np.square(W).sum())
+
+    f = root * (values @ W)
+    heights = [height(share * W, share * f) for share in SHARES] if start is not None else [-np.inf]
+    best = int(np.argmax(heights))
+    W = SHARES[best] * W
+    f = SHARES[best] * f
+    top = height(W, f)
+    observed = likelihood.observed
+    for _ in range(NEWTON_STEPS):
+        p = likelihood.probabilities(f)
+        gradient = root * (values.T @ (observed - p)) - W
+        sites = Sites.at(p)
+        if joint:
+            step = OfContrasts(values, sites, scale).solve(gradient)
+        else:
+            step = _conjugate_gradients(features, sites, scale, gradient)
+        along = root * (values @ step)
+        size_of_step, before = 1.0, top
+        while (new := height(W + size_of_step * step, f + size_of_step * along)) < before:
+            size_of_step /= 2
+            if size_of_step < 1e-8:
+                break
+        else:
+            W, f, top = W + size_of_step * step, f + size_of_step * along, new
+        if top - before < NEWTON_NATS * n_objects:
+            break
+    sites = Sites.at(likelihood.probabilities(f))
+    precision: Precision = (OfContrasts if joint else ByClass)(values, sites, scale)
+    evidence = top - 0.5 * precision.log_det
+    return FeatureScores(features, likelihood, scale, W, f, sites, precision, evidence)
+
+
+def _conjugate_gradients(features: Features, sites: Sites, scale: float, b: Array) -> Array:
+    """A^-1 b (m, C), nearly, preconditioned by the diagonal of its mean over objects."""
+    values = features.values
+    diagonal = 1.0 + scale * features.squares[:, None] * np.mean(
+        sites.d * (1.0 - sites.d / sites.total[:, None]), axis=0
+    )
+    x = np.zeros_like(b)
+    rest = b
+    direction = rest / diagonal
+    norm = first = float((rest * direction).sum())
+    for _ in range(GRADIENT_STEPS):
+        image = scale * (values.T @ sites.apply(values @ direction)) + direction
+        share = norm / float((direction * image).sum())
+        x = x + share * direction
+        rest = rest - share * image
+        scaled = rest / diagonal
+        before = norm
+        norm = float((rest * scaled).sum())
+        if norm <= GRADIENT_REST * first:
+            break
+        direction = scaled + norm / before * direction
+    return x
+
+
+@dataclass(frozen=True)
+class ProjectedTargets:
+    """Normal targets of objects, and what all scales and noises need of them.
+
+    Attributes
+    ----------
+    features : Features
+    targets : array (N, P)
+    """
+
+    features: Features
+    targets: Array
+
+    @cached_property
+    def projections(self) -> Array:
+        """Phi' t (m, P). O(N m P)."""
+        return self.features.values.T @ self.targets
+
+    @cached_property
+    def sums_of_squares(self) -> Array:
+        """t't (P,)."""
+        return np.einsum("np,np->p", self.targets, self.targets)
+
+
+@dataclass(frozen=True)
+class NormalFeatureScores:
+    """Posterior of the weights given targets t_o ~ N(f_o, noise_o I); exact.
+
+    Each weight is independent of the others, since Phi'Phi is diagonal.
+
+    Parameters
+    ----------
+    of : ProjectedTargets
+    scale : float
+    noise : array (P,)
+        Variances.
+    """
+
+    of: ProjectedTargets
+    scale: float
+    noise: Array
+
+    @cached_property
+    def totals(self) -> Array:
+        """Variances s lambda + noise (m, P) of the targets along the eigenvectors."""
+        return self.scale * self.of.features.squares[:, None] + self.noise
+
+    @cached_property
+    def W(self) -> Array:
+        """Mean of the weights (m, P)."""
+        return np.sqrt(self.scale) * self.of.projections / self.totals
+
+    @property
+    def variances(self) -> Array:
+        """Variances of the weights (m, P)."""
+        return self.noise / self.totals
+
+    @property
+    def log_evidence(self) -> float:
+        """Log density of the targets. O(m P)."""
+        n_objects = len(self.of.targets)
+        explained = self.scale * (self.of.projections**2 / self.totals).sum(axis=0)
+        squares = (self.of.sums_of_squares - explained) / self.noise
+        determinants = np.log(self.totals / self.noise).sum(axis=0)
+        constants = n_objects * np.log(2 * np.pi * self.noise)
+        return -0.5 * float((squares + determinants + constants).sum())
+
+    def gradient(self) -> tuple[float, Array]:
+        """Gradient of the log evidence with respect to the scale and the noises (P,). O(m P)."""
+        squares = self.of.features.squares[:, None]
+        projections, totals = self.of.projections, self.totals
+        of_scale = 0.5 * float(((projections / totals) ** 2 - squares / totals).sum())
+        explained = self.scale * projections**2 / totals
+        fits = (self.of.sums_of_squares - explained.sum(axis=0)) / self.noise
+        fits -= (explained / totals).sum(axis=0)
+        determinants = len(self.of.targets) - (self.scale * squares / totals).sum(axis=0)
+        return of_scale, 0.5 * (fits - determinants) / self.noise
+
+    def left_out(self) -> tuple[Array, Array]:
+        """Mean and variance (N, P) of every target given all others. O(N m P).
+
+        Residuals and variances are divided by what the object's own leverage leaves.
+        """
+        values = self.of.features.values
+        leverages = values**2 @ (self.scale / self.totals)
+        residuals = self.of.targets - np.sqrt(self.scale) * (values @ self.W)
+        rest = 1.0 - leverages
+        return self.of.targets - residuals / rest, self.noise / rest
+
+    def draw(self, number: int, rng: np.random.Generator) -> Array:
+        """Draws of the weights (draw, m, P)."""
+        normal = rng.standard_normal((number, *self.W.shape))
+        return self.W + np.sqrt(self.variances) * normal

@@ -1,0 +1,243 @@
+import numpy as np
+import pytest
+from scipy.stats import multivariate_normal
+
+from kernelzoo.numerics import feature_scores, gaussian_scores
+from kernelzoo.numerics.feature_scores import (
+    Features,
+    NormalFeatureScores,
+    ProjectedTargets,
+    laplace,
+)
+from kernelzoo.numerics.gaussian_process import NormalRegression, NotPositiveDefiniteError
+from kernelzoo.numerics.gaussian_scores import Logistic, Sites, Softmax
+
+N_OBJECTS = 14
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)
+
+
+@pytest.fixture
+def K(rng):
+    X = rng.normal(size=(N_OBJECTS, 2))
+    return np.exp(-((X[:, None] - X[None]) ** 2).sum(-1)) + 1e-6 * np.eye(N_OBJECTS)
+
+
+@pytest.fixture
+def features(K):
+    return Features.of_landmarks(K[:, :6], K[:6, :6])
+
+
+@pytest.fixture(params=[2, 3, 4])
+def likelihood(request, rng):
+    codes = rng.permutation(np.arange(N_OBJECTS) % request.param)
+    return Logistic(codes) if request.param == 2 else Softmax(codes, request.param)
+
+
+@pytest.fixture
+def by_class(monkeypatch):
+    """Classes are never factorised together."""
+    monkeypatch.setattr(feature_scores, "COUPLED", 0)
+
+
+def dense_precision(fit):
+    """Precision of the weights of all functions together, (C m, C m)."""
+    values, n_functions = fit.features.values, fit.W.shape[1]
+    each = np.sqrt(fit.scale) * values
+    scores = np.stack([np.kron(np.eye(n_functions), row) for row in each])
+    D = fit.sites.matrices()
+    return np.eye(fit.W.size) + np.einsum("ncx,ncd,ndy->xy", scores, D, scores)
+
+
+def test_features_of_landmarks_are_in_the_eigenbasis(K):
+    landmarks = [3, 0, 7, 9]
+    features = Features.of_landmarks(K[:, landmarks], K[np.ix_(landmarks, landmarks)])
+    projected = K[:, landmarks] @ np.linalg.solve(K[np.ix_(landmarks, landmarks)], K[landmarks])
+    assert np.allclose(features.values @ features.values.T, projected)
+    assert np.allclose(features.values.T @ features.values, np.diag(features.squares))
+    assert np.allclose(K[:, landmarks] @ features.map, features.values)
+    assert np.allclose(features.rotation.T @ features.rotation, np.eye(4))
+
+
+@pytest.mark.parametrize("how", ["landmarks", "gram"])
+def test_features_of_all_objects_are_the_kernel(K, how):
+    features = Features.of_landmarks(K, K) if how == "landmarks" else Features.of_gram(K)
+    assert np.allclose(features.values @ features.values.T, K, atol=1e-12)
+    assert np.allclose(features.values.T @ features.values, np.diag(features.squares))
+    assert np.allclose(K @ features.map, features.values, atol=1e-8)
+
+
+def test_a_gram_matrix_of_a_lower_rank_has_as_many_features(rng):
+    X = rng.normal(size=(N_OBJECTS, 3))
+    assert Features.of_gram(X @ X.T).values.shape == (N_OBJECTS, 3)
+
+
+def test_landmarks_without_a_factor_raise(K):
+    with pytest.raises(NotPositiveDefiniteError):
+        Features.of_landmarks(K, -K)
+
+
+@pytest.mark.parametrize("scale", [0.3, 30.0])
+def test_with_all_objects_laplace_is_that_of_the_gram_matrix(K, likelihood, scale):
+    fit = laplace(Features.of_landmarks(K, K), likelihood, scale)
+    exact = gaussian_scores.laplace(scale * K, likelihood)
+    assert fit.log_evidence == pytest.approx(exact.log_evidence, abs=1e-6)
+    assert np.allclose(fit.mean, exact.mean, atol=1e-4)
+
+
+def test_the_mode_has_no_gradient_and_the_evidence_is_dense(features, likelihood):
+    fit = laplace(features, likelihood, 5.0)
+    residual = likelihood.observed - likelihood.probabilities(fit.mean)
+    assert np.allclose(5**0.5 * features.values.T @ residual, fit.W, atol=1e-4)
+    assert np.allclose(fit.mean, 5**0.5 * features.values @ fit.W)
+    joint = likelihood.log_density(fit.mean).sum() - 0.5 * (fit.W**2).sum()
+    expected = joint - 0.5 * np.linalg.slogdet(dense_precision(fit))[1]
+    assert fit.log_evidence == pytest.approx(expected, abs=1e-10)
+
+
+@pytest.mark.parametrize("n_functions", [3, 4])
+def test_conjugate_gradients_find_the_mode(features, n_functions, by_class):
+    likelihood = Softmax(np.arange(N_OBJECTS) % n_functions, n_functions)
+    fit = laplace(features, likelihood, 5.0)
+    residual = likelihood.observed - likelihood.probabilities(fit.mean)
+    assert np.allclose(5**0.5 * features.values.T @ residual, fit.W, atol=3e-3)
+    # By class, the determinant is that of the diagonal blocks.
+    shape = features.values.shape[1], n_functions
+    A = dense_precision(fit).reshape(*shape[::-1], *shape[::-1])
+    blocks = sum(np.linalg.slogdet(A[c, :, c])[1] for c in range(n_functions))
+    assert fit.precision.log_det == pytest.approx(blocks)
+
+
+def test_a_solution_is_that_of_the_dense_precision(features, likelihood, rng):
+    fit = laplace(features, likelihood, 5.0)
+    b = rng.normal(size=(2, *fit.W.shape))
+    A = dense_precision(fit)
+    for given, found in zip(b, fit.precision.solve(b), strict=True):
+        assert np.allclose(A @ found.T.ravel(), given.T.ravel())
+
+
+def test_draws_have_the_mean_and_covariance_of_the_approximation(features, likelihood, rng):
+    fit, number = laplace(features, likelihood, 5.0), 20_000
+    flat = fit.draw(number, rng).transpose(0, 2, 1).reshape(number, -1)
+    covariance = np.linalg.inv(dense_precision(fit))
+    sd = np.sqrt(covariance.diagonal())
+    # Five standard errors of each mean and covariance.
+    assert (abs(flat.mean(0) - fit.W.T.ravel()) < 5 * sd / number**0.5).all()
+    spread = np.sqrt(covariance**2 + np.outer(sd**2, sd**2))
+    assert (abs(np.cov(flat.T) - covariance) < 5 * spread / number**0.5).all()
+
+
+def test_draws_by_class_have_the_covariance_of_each_class(features, by_class, rng):
+    fit, number = laplace(features, Softmax(np.arange(N_OBJECTS) % 3, 3), 5.0), 20_000
+    W = fit.draw(number, rng)
+    size = fit.W.shape[0]
+    A = dense_precision(fit).reshape(3, size, 3, size)
+    for c in range(3):
+        covariance = np.linalg.inv(A[c, :, c])
+        sd = np.sqrt(covariance.diagonal())
+        spread = np.sqrt(covariance**2 + np.outer(sd**2, sd**2))
+        assert (abs(np.cov(W[..., c].T) - covariance) < 5 * spread / number**0.5).all()
+
+
+def test_left_out_scores_of_one_function_are_those_of_the_gram_matrix(K, rng):
+    likelihood = Logistic(rng.integers(2, size=N_OBJECTS))
+    mean, variances = laplace(Features.of_gram(K), likelihood, 5.0).left_out()
+    expected, covariances = gaussian_scores.laplace(5 * K, likelihood).left_out()
+    assert np.allclose(mean, expected, atol=1e-5)
+    assert np.allclose(variances, covariances[..., 0], atol=1e-5)
+
+
+def test_left_out_scores_of_a_class_are_given_the_others(features):
+    likelihood = Softmax(np.arange(N_OBJECTS) % 3, 3)
+    fit = laplace(features, likelihood, 5.0)
+    means, variances = fit.left_out()
+    each = 5**0.5 * features.values
+    p = likelihood.probabilities(fit.mean)
+    for n in (0, 5):
+        for c in range(3):
+            weights = (p * (1 - p))[:, c]
+            linear = weights * fit.mean[:, c] + (likelihood.observed - p)[:, c]
+            rest = np.arange(N_OBJECTS) != n
+            A = np.eye(each.shape[1]) + each[rest].T @ (weights[rest, None] * each[rest])
+            centre = np.linalg.solve(A, each[rest].T @ linear[rest])
+            assert means[n, c] == pytest.approx(each[n] @ centre, abs=1e-4)
+            assert variances[n, c] == pytest.approx(each[n] @ np.linalg.solve(A, each[n]))
+
+
+def test_scores_of_the_training_objects_are_the_posterior_ones(K, rng):
+    likelihood = Logistic(rng.integers(2, size=N_OBJECTS))
+    features = Features.of_gram(K)
+    mean, variances = laplace(features, likelihood, 5.0).scores_of(K @ features.map)
+    exact = gaussian_scores.laplace(5 * K, likelihood)
+    assert np.allclose(mean, exact.mean, atol=1e-5)
+    assert np.allclose(variances[:, 0], exact.curvature.covariances()[:, 0, 0], atol=1e-6)
+
+
+@pytest.mark.parametrize("factor", [1.0, 1000.0])
+def test_the_start_does_not_matter(features, likelihood, factor):
+    start = factor * laplace(features, likelihood, 1.0).W
+    fit = laplace(features, likelihood, 30.0, start)
+    again = laplace(features, likelihood, 30.0)
+    assert fit.log_evidence == pytest.approx(again.log_evidence, abs=1e-4)
+
+
+def test_a_precision_of_contrasts_keeps_the_prior_of_their_sum(features, rng):
+    sites = Sites.at(rng.dirichlet(np.ones(3), size=N_OBJECTS))
+    precision = feature_scores.OfContrasts(features.values, sites, 100.0)
+    shared = np.repeat(rng.normal(size=(6, 1)), 3, axis=1)
+    assert np.allclose(precision.solve(shared), shared)
+
+
+@pytest.fixture
+def targets(rng):
+    return rng.normal(size=(N_OBJECTS, 3))
+
+
+NOISE = np.array([0.3, 0.3, 0.1])
+
+
+def test_normal_targets_have_the_density_of_scipy(features, targets):
+    fit = NormalFeatureScores(ProjectedTargets(features, targets), 2.0, NOISE)
+    K = 2 * features.values @ features.values.T
+    laws = [multivariate_normal(cov=K + v * np.eye(N_OBJECTS)) for v in NOISE]
+    expected = sum(law.logpdf(t) for law, t in zip(laws, targets.T, strict=True))
+    assert fit.log_evidence == pytest.approx(expected, abs=1e-9)
+
+
+def test_normal_targets_are_those_of_the_gram_matrix(K, targets):
+    fit = NormalFeatureScores(ProjectedTargets(Features.of_gram(K), targets), 2.0, NOISE)
+    exact = NormalRegression(2 * K, targets, NOISE)
+    assert fit.log_evidence == pytest.approx(exact.log_evidence, abs=1e-9)
+    for found, expected in zip(fit.left_out(), exact.left_out(), strict=True):
+        assert np.allclose(found, expected, atol=1e-6)
+
+
+def test_gradients_of_normal_targets_are_those_of_differences(features, targets):
+    of, step = ProjectedTargets(features, targets), 1e-6
+
+    def evidence(scale, noise):
+        return NormalFeatureScores(of, scale, noise).log_evidence
+
+    of_scale, of_noise = NormalFeatureScores(of, 2.0, NOISE).gradient()
+    slope = (evidence(2 + step, NOISE) - evidence(2 - step, NOISE)) / (2 * step)
+    assert of_scale == pytest.approx(slope, rel=1e-6)
+    for output, along in enumerate(step * np.eye(3)):
+        slope = (evidence(2.0, NOISE + along) - evidence(2.0, NOISE - along)) / (2 * step)
+        assert of_noise[output] == pytest.approx(slope, rel=1e-6)
+
+
+def test_draws_of_normal_targets_have_the_posterior_mean_and_covariance(features, targets, rng):
+    number = 20_000
+    fit = NormalFeatureScores(ProjectedTargets(features, targets), 2.0, NOISE)
+    W = fit.draw(number, rng)
+    each = 2**0.5 * features.values
+    for output, variance in enumerate(NOISE):
+        covariance = np.linalg.inv(np.eye(each.shape[1]) + each.T @ each / variance)
+        mean = covariance @ each.T @ targets[:, output] / variance
+        sd = np.sqrt(covariance.diagonal())
+        assert (abs(W[..., output].mean(0) - mean) < 5 * sd / number**0.5).all()
+        spread = np.sqrt(covariance**2 + np.outer(sd**2, sd**2))
+        assert (abs(np.cov(W[..., output].T) - covariance) < 5 * spread / number**0.5).all()
