@@ -184,9 +184,21 @@ def test_the_start_does_not_matter(features, likelihood, factor):
     assert fit.log_evidence == pytest.approx(again.log_evidence, abs=1e-4)
 
 
+@pytest.mark.parametrize("scale", [10.0, 1e5])
+def test_single_precision_finds_the_same(likelihood, scale, rng, monkeypatch):
+    X = rng.normal(size=(N_OBJECTS, 2))
+    K = np.exp(-((X[:, None] - X[None]) ** 2).sum(-1)) + 1e-6 * np.eye(N_OBJECTS)
+    exact = laplace(Features.of_gram(K), likelihood, scale)
+    monkeypatch.setattr(feature_scores, "SINGLE", 0)
+    fit = laplace(Features.of_gram(K), likelihood, scale)
+    assert fit.features.factor.dtype == np.float32
+    assert fit.log_evidence == pytest.approx(exact.log_evidence, abs=1e-4)
+    assert np.allclose(fit.mean, exact.mean, rtol=1e-3, atol=1e-3)
+
+
 def test_a_precision_of_contrasts_keeps_the_prior_of_their_sum(features, rng):
     sites = Sites.at(rng.dirichlet(np.ones(3), size=N_OBJECTS))
-    precision = feature_scores.OfContrasts(features.values, sites, 100.0)
+    precision = feature_scores.OfContrasts(features, sites, 100.0)
     shared = np.repeat(rng.normal(size=(6, 1)), 3, axis=1)
     assert np.allclose(precision.solve(shared), shared)
 
