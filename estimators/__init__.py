@@ -5,8 +5,15 @@ normalisations from the training objects only, so that cross-validation does not
 """
 
 from .blocks import KernelBlocks
-from .classifier import KernelProbitClassifier
+from .classifier import KernelClassifier, KernelProbitClassifier
 from .completer import KernelCompleter
-from .regressor import CompositeKernelRegressor
+from .regressor import CompositeKernelRegressor, KernelRegressor
 
-__all__ = ["CompositeKernelRegressor", "KernelBlocks", "KernelCompleter", "KernelProbitClassifier"]
+__all__ = [
+    "CompositeKernelRegressor",
+    "KernelBlocks",
+    "KernelClassifier",
+    "KernelCompleter",
+    "KernelProbitClassifier",
+    "KernelRegressor",
+]

@@ -167,6 +167,17 @@ class KernelReader(BaseEstimator):
             blocks,
         )
 
+    def _respecified(
+        self, fitted: FittedKernels, kernels: Any, objects: Objects | None = None
+    ) -> FittedKernels:
+        """Other kernels of the same features, or of those of some objects."""
+        owner = type(self).__name__
+        spaces = [*fitted.objects.features]
+        specification = _normalized(specified(kernels, spaces, owner), self.normalize, owner)
+        trained = specification.on_training(fitted.objects if objects is None else objects)
+        stack = trained(trained.objects)
+        return replace(fitted, stack=stack, specification=specification, trained=trained)
+
     def _keep(self, fitted: FittedKernels) -> None:
         """Set the attributes of a fitted estimator that describe its kernels.
 

@@ -1,19 +1,174 @@
-"""Classifier on several kernels."""
+"""Classifiers on several kernels."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar, override
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
-from ..models import MultinomialProbit
+from ..inference.engine.engine import as_engine
+from ..inference.gaussian_process.choice import SCALES, Tried, tried_for_classes
+from ..models import GaussianProcessClassification, MultinomialProbit
+from ..numerics.gaussian_scores import likelihood_of
 from ..validation import argument_error
+from .of_model import ModelPredictor
 from .predictor import KernelPredictor
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class KernelProbitClassifier(ClassifierMixin, KernelPredictor):
+class _Classifier(ClassifierMixin, KernelPredictor):
+    """Classes of every classifier: how they are read, predicted and scored."""
+
+    @override
+    def _checked_responses(self, y: Any) -> Any:
+        dtype: Any = getattr(y, "dtype", None)
+        self._ranked = list(dtype.categories) if getattr(dtype, "ordered", False) else None
+        return super()._checked_responses(y)
+
+    @override
+    def _response(self, y: np.ndarray, rows: Any) -> np.ndarray:
+        check_classification_targets(y)
+        self.classes_ = np.unique(y)
+        for argument, labels in (("y", self.classes_), ("sample_weight", np.unique(y[rows]))):
+            if len(labels) < 2:
+                rule, got = "of at least two classes", f"only {labels.tolist()[0]!r}"
+                rule = rule if argument == "y" else f"above 0 for objects {rule}"
+                raise argument_error(argument, type(self).__name__, rule, got)
+        return y[rows]
+
+    @property
+    @override
+    def _options(self) -> dict[str, Any]:
+        classes = list(self.classes_)
+        if self._ranked is not None:
+            classes = [each for each in self._ranked if each in set(classes)]
+        return super()._options | {"classes": classes}
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Class probabilities (obs, class) over the posterior, with classes as in `classes_`."""
+        p = self._predictions(X)["probability"].to_numpy()
+        classes = list(self.model_.coords["class"])
+        return p[:, [classes.index(each) for each in self.classes_]]
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Most probable class of each object, ndarray (obs,)."""
+        codes = self.predict_proba(X).argmax(axis=1)  # raises unless fitted
+        return self.classes_[codes]
+
+    @override
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Fraction of the objects whose most probable class is theirs.
+
+        Parameters
+        ----------
+        X : as in `fit`
+        y : array_like or Series (obs,)
+            A Series is aligned by its index, where `X` has ids too.
+        sample_weight : array_like or Series (obs,), optional
+            A Series is aligned by its index too. Unlabelled ones raise where `y` is reordered.
+        """
+        return super().score(X, *self._in_order_of(X, y, sample_weight))
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class KernelClassifier(ModelPredictor, _Classifier):
+    """Classifier on several kernels: `GaussianProcessClassification`, or another model.
+
+    By default kernels are chosen by leave-one-out scores, which one fit has for all objects, and
+    the scores of all classes are at their mode: a fit is made for predictions, in a second or so.
+    ``engine="inla"`` learns the scale and the weights of the kernels, with their uncertainty.
+
+    Parameters
+    ----------
+    kernels : Kernels, dict or "precomputed", optional
+        Kernels of each block of features. See `KernelBlocks`, which describes `X` too. Default: an
+        inverse multiquadric of each block, with the best of six multiples of the width
+        ``kz.kernels.inverse_multiquadric("median")``; of more than 1,000 objects its columns at
+        500 landmarks.
+    blocks, normalize
+        As in `KernelBlocks`.
+    standardize : {"auto", "scale", "rank"} or bool, default="auto"
+        Bring each feature to mean 0 and standard deviation 1 over the training objects, as it is
+        or, with "rank", by its ranks. "auto": ranks, for all blocks, if the features of one have
+        heavy tails or many zeros (a median excess kurtosis above 6) and left-out objects are
+        predicted better; otherwise "scale".
+    model : class of a model, optional
+        Such as ``kz.MultinomialProbit``, whose parameters "auto" are chosen as by
+        `KernelProbitClassifier`. Default: ``kz.GaussianProcessClassification``.
+    model_options : dict, optional
+        Arguments of the model by name, such as ``{"combination": "mean", "upsilon": 10.0}``.
+        Default, with engines that give a point, of the Gaussian process: the scale that predicts
+        left-out objects best, and equal weights; with other engines those of the model, which
+        learns both.
+    engine : str or Engine, optional
+        As in ``kz.fit``. Default: "map" of the Gaussian process, "inla" where hyperparameters are
+        learned, "vb" of other models.
+    draws, tune, chains, cores, random_state, fit_options
+        As in `KernelProbitClassifier`.
+
+    Attributes
+    ----------
+    model_, result_, kernel_names_, standardize_, n_features_in_, feature_names_in_, classes_
+        As in `KernelProbitClassifier`.
+    weights_ : Dataset (kernel)
+        As in `KernelProbitClassifier`; the attribute ``note`` says that weights were set.
+    selection_ : DataArray (candidate, obs) or None
+        Log scores of left-out objects for the kernels that were tried: of at most 1,000 objects,
+        drawn from all, copies left out together. Coordinates say what each candidate is.
+
+    Notes
+    -----
+    A choice costs O(N^3 + C N m^2) for each kernel and scale that is tried, about 20 of them, with
+    m = min(N, 200); N is at most 1,000 there. The fit itself is that of the engine.
+
+    References
+    ----------
+    C. E. Rasmussen and C. K. I. Williams (2006), Gaussian processes for machine learning, MIT
+    Press: chapters 3 and 5.
+
+    Examples
+    --------
+    >>> X = pd.concat({"rna": rna, "protein": protein}, axis=1)
+    >>> classifier = KernelClassifier().fit(X, y)
+    >>> classifier.predict_proba(X)
+    >>> learned = KernelClassifier(engine="inla", random_state=1).fit(X, y)
+    >>> learned.weights_.to_dataframe()
+    """
+
+    _model = GaussianProcessClassification
+    _argument = "labels"
+
+    @property
+    @override
+    def _engine_of_gaussian_process(self) -> Any:
+        learned = [variable.name for variable in self.model_.free_RVs] != ["v"]
+        return "inla" if learned else "map"
+
+    @override
+    def _as_numbers(self, response: NDArray) -> NDArray[np.float64]:
+        return np.searchsorted(self.classes_, response)[:, None].astype(float)
+
+    @override
+    def _tried(self, covariance: Any, response: NDArray, times: Any) -> list[Tried]:
+        codes = np.searchsorted(self.classes_, response)
+        scale = self._options.get("scale")
+        scales = (float(scale),) if isinstance(scale, int | float) else SCALES
+        likelihood = likelihood_of(codes, len(self.classes_))
+        return tried_for_classes(covariance, likelihood, times, scales)
+
+    @override
+    def _settings(self, chosen: Tried) -> dict[str, Any]:
+        if self.engine is not None and as_engine(self.engine).kind != "point":
+            return {}
+        given = self._options
+        found = {"scale": chosen.scale, "combination": "fixed"}
+        return {name: value for name, value in found.items() if name not in given}
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class KernelProbitClassifier(_Classifier):
     """Classifier on a weighted combination of kernels: `MultinomialProbit` in scikit-learn.
 
     Parameters
@@ -92,53 +247,3 @@ class KernelProbitClassifier(ClassifierMixin, KernelPredictor):
     combination: Any = "auto"
     tau: float = 1.0
     upsilon: float | str = "auto"
-
-    @override
-    def _checked_responses(self, y: Any) -> Any:
-        dtype: Any = getattr(y, "dtype", None)
-        self._ranked = list(dtype.categories) if getattr(dtype, "ordered", False) else None
-        return super()._checked_responses(y)
-
-    @override
-    def _response(self, y: np.ndarray, rows: Any) -> np.ndarray:
-        check_classification_targets(y)
-        self.classes_ = np.unique(y)
-        for argument, labels in (("y", self.classes_), ("sample_weight", np.unique(y[rows]))):
-            if len(labels) < 2:
-                rule, got = "of at least two classes", f"only {labels.tolist()[0]!r}"
-                rule = rule if argument == "y" else f"above 0 for objects {rule}"
-                raise argument_error(argument, type(self).__name__, rule, got)
-        return y[rows]
-
-    @property
-    @override
-    def _options(self) -> dict[str, Any]:
-        classes = list(self.classes_)
-        if self._ranked is not None:
-            classes = [each for each in self._ranked if each in set(classes)]
-        return super()._options | {"classes": classes}
-
-    def predict_proba(self, X: Any) -> np.ndarray:
-        """Class probabilities (obs, class) over the posterior, with classes as in `classes_`."""
-        p = self._predictions(X)["probability"].to_numpy()
-        classes = list(self.model_.coords["class"])
-        return p[:, [classes.index(each) for each in self.classes_]]
-
-    def predict(self, X: Any) -> np.ndarray:
-        """Most probable class of each object, ndarray (obs,)."""
-        codes = self.predict_proba(X).argmax(axis=1)  # raises unless fitted
-        return self.classes_[codes]
-
-    @override
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Fraction of the objects whose most probable class is theirs.
-
-        Parameters
-        ----------
-        X : as in `fit`
-        y : array_like or Series (obs,)
-            A Series is aligned by its index, where `X` has ids too.
-        sample_weight : array_like or Series (obs,), optional
-            A Series is aligned by its index too. Unlabelled ones raise where `y` is reordered.
-        """
-        return super().score(X, *self._in_order_of(X, y, sample_weight))

@@ -47,7 +47,7 @@ MOST_ENTRIES, MOST_COPIES = 10**8, 10
 SLOW = 100.0
 
 
-class _Candidate(NamedTuple):
+class Candidate(NamedTuple):
     """Kernels, the arguments of a model on them, and how these were chosen, if they were.
 
     `objects` are the numbers by which objects were left out, the same for all candidates.
@@ -78,10 +78,10 @@ class KernelPredictor(KernelReader):
     random_state: Any = None
     fit_options: Any = None
     #: Parameters of the estimator that are arguments of the model.
-    _of_model: ClassVar[tuple[str, ...]]
+    _of_model: ClassVar[tuple[str, ...]] = ()
     #: What "auto" stands for where `select` does not apply: the scale, then the rule.
     _without_choice: ClassVar[dict[str, Any]]
-    _model: ClassVar[Callable[..., pm.Model]]
+    _model: ClassVar[type[pm.Model]]
     _checks_of_response: ClassVar[dict[str, Any]] = {}
 
     def __new__(cls, *_: Any, **parameters: Any) -> Self:
@@ -135,7 +135,7 @@ class KernelPredictor(KernelReader):
             if isinstance(seed, np.random.RandomState):
                 seed = int(seed.randint(np.iinfo(np.int32).max))
             with predictions_alone():
-                trial.result_ = fit(trial.model_, self.engine, random_seed=seed, **options)
+                trial.result_ = fit(trial.model_, trial._engine, random_seed=seed, **options)
             if log_scores is not None:
                 # In the result, which saved estimators keep.
                 scores = Dataset({"log_score": log_scores}, attrs=log_scores.attrs)
@@ -245,8 +245,12 @@ class KernelPredictor(KernelReader):
         saved: Mapping[Any, Any] | None = None,
     ) -> DataArray | None:
         """Set `model_` and what describes its kernels; return the log scores of what was chosen."""
-        responses, kernels = self._checked_responses(y), self.kernels
+        responses = self._checked_responses(y)
+        kernels = self.kernels
         features = SCALE if self.standardize == AUTO else self.standardize
+        if kernels is None:
+            times = self._saved_times(saved) if saved else 1.0
+            kernels = self._kernels_by_default(len(responses), times)
         if saved:
             name, _, ranks = str(saved["features"]).partition(", ")
             if kernels is None and name == "inverse_multiquadric":
@@ -254,20 +258,45 @@ class KernelPredictor(KernelReader):
             features = ranks if ranks and self.standardize == AUTO else features
         fitted = self._fit_kernels(X, kernels, features, order)
         rows = None if sample_weight is None else self._copies(X, y, sample_weight, fitted)
-        response, log_scores = self._in_order(responses, fitted, rows), None
+        response = self._in_order(responses, fitted, rows)
+        log_scores: DataArray | None = None
         if saved:
-            options = self._options
-            scale, rule = self._without_choice
-            found = {scale: float(saved["scale"]), rule: saved["weights"]}
-            # Parameters that are given are those of this estimator: `check_fitted` compares them.
-            options |= {name: found[name] for name in found if _is_auto(options[name])}
             # The choice of a saved result is not made again.
-            chosen = _Candidate(fitted, options)
+            chosen = Candidate(fitted, self._options | self._saved_settings(saved))
         else:
             chosen, log_scores = self._choose(X, fitted, response, order, rows)
         self._keep(chosen.kernels)
-        self.model_ = type(self)._model(chosen.kernels.weighted(rows), response, **chosen.options)
+        self.model_ = self._declaration(chosen.kernels.weighted(rows), response, **chosen.options)
         return log_scores
+
+    @property
+    def _declaration(self) -> Callable[..., Any]:
+        """Class of the model."""
+        return self._model
+
+    @property
+    def _engine(self) -> Any:
+        """Engine, or its name."""
+        return self.engine
+
+    def _kernels_by_default(self, n_objects: int, times: float) -> Any:
+        """Kernels of so many objects where none are given, with a factor of their gamma."""
+        return None
+
+    def _saved_times(self, saved: Mapping[Any, Any]) -> float:
+        """Factor of gamma that a saved result has."""
+        return 1.0
+
+    def _saved_settings(self, saved: Mapping[Any, Any]) -> dict[str, Any]:
+        """Arguments of the model that a saved result has for "auto"."""
+        if saved.get("weights") not in ("fixed", "mean"):
+            raise damaged("weights", saved.get("weights"))
+        if not read_number(saved, "scale") > 0:
+            raise damaged("scale", saved.get("scale"))
+        scale, rule = self._without_choice
+        found = {scale: float(saved["scale"]), rule: saved["weights"]}
+        # Parameters that are given are those of this estimator: `check_fitted` compares them.
+        return {name: each for name, each in found.items() if _is_auto(self._options[name])}
 
     @property
     def _options(self) -> dict[str, Any]:
@@ -325,7 +354,7 @@ class KernelPredictor(KernelReader):
 
     def _choose(
         self, X: Any, first: FittedKernels, response: Any, order: pd.Index | None, rows: Any
-    ) -> tuple[_Candidate, DataArray | None]:
+    ) -> tuple[Candidate, DataArray | None]:
         """Choose what is left to us by the log scores of left-out objects, which are returned."""
         # Inverse multiquadric kernels replace Gaussian ones if their mean log score is higher, and
         # so do ranks scaled features where these are heavy-tailed: attribute "features" names it.
@@ -357,22 +386,22 @@ class KernelPredictor(KernelReader):
 
     def _candidate(
         self, kernels: FittedKernels, response: Any, rows: Any, objects: Rows | None = None
-    ) -> _Candidate:
+    ) -> Candidate:
         """Replace "auto" by the arguments of the model that predict left-out objects best."""
         options = self._options
         chosen = [name for name in self._without_choice if _is_auto(options[name])]
         if not chosen:
-            return _Candidate(kernels, options)
+            return Candidate(kernels, options)
         options |= {name: self._without_choice[name] for name in chosen}
-        model = type(self)._model(kernels.weighted(rows), response, **options)
+        model = self._declaration(kernels.weighted(rows), response, **options)
         if why_no_selection(model) is not None:
-            return _Candidate(kernels, options)
+            return Candidate(kernels, options)
         scale, rule = self._without_choice
         scales = list(SCALES) if scale in chosen else [float(options[scale])]
         if objects is None:
             objects = objects_of(model, kernels_of(model))
         found = selected(model, scales, objects, rule in chosen)
-        return _Candidate(kernels, options | found.settings, found.log_scores, objects)
+        return Candidate(kernels, options | found.settings, found.log_scores, objects)
 
     @abstractmethod
     def _response(self, y: np.ndarray, rows: Any) -> np.ndarray:
@@ -450,13 +479,8 @@ def _check_responses(y: Any, owner: str) -> None:
 def _saved_choice(result: DataTree) -> Mapping[Any, Any]:
     """Return what an estimator chose, from its saved result; empty without, as in old ones."""
     saved = result["selection"].attrs if "selection" in result.children else {}
-    if saved:
-        if not isinstance(features := saved.get("features"), str):
-            raise damaged("features", features)
-        if (weights := saved.get("weights")) not in ("fixed", "mean"):
-            raise damaged("weights", weights)
-        if not read_number(saved, "scale") > 0:
-            raise damaged("scale", saved.get("scale"))
+    if saved and not isinstance(features := saved.get("features"), str):
+        raise damaged("features", features)
     return saved
 
 

@@ -1,78 +1,30 @@
-"""Regression on several kernels."""
+"""Regressors on several kernels."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar, override
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from sklearn.base import MultiOutputMixin, RegressorMixin
 
-from ..models import CompositeKernelRegression
+from ..inference.gaussian_process.choice import Tried, tried_for_targets
+from ..inference.paper_engines import INLA
+from ..models import CompositeKernelRegression, GaussianProcessRegression
 from ..models.kernels.labels import order_of
 from ..validation import check_flag, standard_deviation
+from .of_model import ModelPredictor
 from .predictor import KernelPredictor
+
+#: Points of the hyperparameters, of which few are learned.
+POINTS = 64
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class CompositeKernelRegressor(MultiOutputMixin, RegressorMixin, KernelPredictor):
-    """Regression on a weighted combination of kernels: `CompositeKernelRegression` in scikit-learn.
+class _Regressor(MultiOutputMixin, RegressorMixin, KernelPredictor):
+    """Targets of every regressor: how they are scaled, predicted and scored."""
 
-    The model is fitted to targets of mean 0 and standard deviation 1, for which its priors are
-    made. Predictions are on the scale of `y`, `model_` and `result_` are not.
-
-    Parameters
-    ----------
-    kernels, blocks, normalize, standardize
-        As in `KernelProbitClassifier`.
-    engine, draws, tune, chains, cores, random_state, fit_options
-        As in `KernelProbitClassifier`.
-    combination : {"auto", "mean", "fixed"} or Combination, default="auto"
-        Rule that combines the kernels; see `CompositeKernelRegression`, also for the parameters
-        below. "auto": learned weights ("mean") or equal ones ("fixed"), whichever
-        ``kz.select`` finds to predict better; "mean" where it does not apply. Give
-        "mean" to read the weights.
-    bias : bool, default=True
-        Whether to add a constant to the basis functions.
-    sigma : float, default=1
-    varsigma : float or "auto", default="auto"
-        Shape and rate of the precisions of the regression weights. "auto": by ``kz.select``; 1
-        where it does not apply.
-    rho, varrho : float, default=1
-        Shape and rate of the noise precision.
-    collapsed : bool, default=False
-        Integrate the regression weights out, for NUTS and one output.
-    shared : {"weights", "all"}, default="weights"
-        What several outputs share: the weights of the kernels, or the noise, too.
-
-    Attributes
-    ----------
-    model_, result_, weights_, selection_, kernel_names_, n_features_in_, feature_names_in_
-        As in `KernelProbitClassifier`.
-
-    References
-    ----------
-    M. Girolami and S. Rogers (2005), Hierarchic Bayesian models for kernel learning, ICML: section
-    3.
-
-    Examples
-    --------
-    >>> regressor = CompositeKernelRegressor(kz.gaussian("median") | kz.linear()).fit(X, y)
-    >>> mean, sd = regressor.predict(X_new, return_std=True)
-    """
-
-    _model = CompositeKernelRegression
-    _of_model = ("combination", "bias", "sigma", "varsigma", "rho", "varrho", "collapsed", "shared")
-    _without_choice: ClassVar[dict[str, Any]] = {"varsigma": 1.0, "combination": "mean"}
     _checks_of_response: ClassVar[dict[str, Any]] = {"y_numeric": True, "multi_output": True}
-
-    combination: Any = "auto"
-    bias: bool = True
-    sigma: float = 1.0
-    varsigma: float | str = "auto"
-    rho: float = 1.0
-    varrho: float = 1.0
-    collapsed: bool = False
-    shared: str = "weights"
 
     @override
     def _response(self, y: np.ndarray, rows: Any) -> np.ndarray:
@@ -121,3 +73,124 @@ class CompositeKernelRegressor(MultiOutputMixin, RegressorMixin, KernelPredictor
             order = order_of(y.columns, self.model_.coords["output"], "y", owner, rule)
             y = y if order is None else y.iloc[:, order]
         return super().score(X, y, sample_weight)
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class KernelRegressor(ModelPredictor, _Regressor):
+    """Regression on several kernels: `GaussianProcessRegression`, or another model.
+
+    The model is fitted to targets of mean 0 and standard deviation 1, for which its priors are
+    made. Predictions are on the scale of `y`, `model_` and `result_` are not. By default the
+    evidence chooses the kernels' width; scale, noise and weights are learned.
+
+    Parameters
+    ----------
+    kernels, blocks, normalize, standardize
+        As in `KernelClassifier`; the evidence takes the place of the leave-one-out scores.
+    model : class of a model, optional
+        Such as ``kz.CompositeKernelRegression``, whose parameters "auto" are chosen as by
+        `CompositeKernelRegressor`. Default: ``kz.GaussianProcessRegression``.
+    model_options : dict, optional
+        Arguments of the model by name, such as ``{"combination": "fixed"}``.
+    engine : str or Engine, optional
+        As in ``kz.fit``. Default: ``kz.INLA(max_points=64)`` of the Gaussian process, "vb" of other
+        models.
+    draws, tune, chains, cores, random_state, fit_options
+        As in `KernelClassifier`.
+
+    Attributes
+    ----------
+    model_, result_, weights_, selection_, kernel_names_, n_features_in_, feature_names_in_
+        As in `KernelClassifier`.
+
+    References
+    ----------
+    C. E. Rasmussen and C. K. I. Williams (2006), Gaussian processes for machine learning, MIT
+    Press: chapters 2 and 5.
+
+    Examples
+    --------
+    >>> regressor = KernelRegressor(random_state=1).fit(X, y)
+    >>> mean, sd = regressor.predict(X_new, return_std=True)
+    """
+
+    _model = GaussianProcessRegression
+    _argument = "targets"
+
+    @property
+    @override
+    def _engine_of_gaussian_process(self) -> Any:
+        return INLA(max_points=POINTS)
+
+    @override
+    def _as_numbers(self, response: NDArray) -> NDArray[np.float64]:
+        return response.reshape(len(response), -1).astype(float)
+
+    @override
+    def _tried(self, covariance: Any, response: NDArray, times: Any) -> list[Tried]:
+        return tried_for_targets(covariance, self._as_numbers(response), times)
+
+    @override
+    def _settings(self, chosen: Tried) -> dict[str, Any]:
+        return {}
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class CompositeKernelRegressor(_Regressor):
+    """Regression on a weighted combination of kernels: `CompositeKernelRegression` in scikit-learn.
+
+    The model is fitted to targets of mean 0 and standard deviation 1, for which its priors are
+    made. Predictions are on the scale of `y`, `model_` and `result_` are not.
+
+    Parameters
+    ----------
+    kernels, blocks, normalize, standardize
+        As in `KernelProbitClassifier`.
+    engine, draws, tune, chains, cores, random_state, fit_options
+        As in `KernelProbitClassifier`.
+    combination : {"auto", "mean", "fixed"} or Combination, default="auto"
+        Rule that combines the kernels; see `CompositeKernelRegression`, also for the parameters
+        below. "auto": learned weights ("mean") or equal ones ("fixed"), whichever
+        ``kz.select`` finds to predict better; "mean" where it does not apply. Give
+        "mean" to read the weights.
+    bias : bool, default=True
+        Whether to add a constant to the basis functions.
+    sigma : float, default=1
+    varsigma : float or "auto", default="auto"
+        Shape and rate of the precisions of the regression weights. "auto": by ``kz.select``; 1
+        where it does not apply.
+    rho, varrho : float, default=1
+        Shape and rate of the noise precision.
+    collapsed : bool, default=False
+        Integrate the regression weights out, for NUTS and one output.
+    shared : {"weights", "all"}, default="weights"
+        What several outputs share: the weights of the kernels, or the noise, too.
+
+    Attributes
+    ----------
+    model_, result_, weights_, selection_, kernel_names_, n_features_in_, feature_names_in_
+        As in `KernelProbitClassifier`.
+
+    References
+    ----------
+    M. Girolami and S. Rogers (2005), Hierarchic Bayesian models for kernel learning, ICML: section
+    3.
+
+    Examples
+    --------
+    >>> regressor = CompositeKernelRegressor(kz.gaussian("median") | kz.linear()).fit(X, y)
+    >>> mean, sd = regressor.predict(X_new, return_std=True)
+    """
+
+    _model = CompositeKernelRegression
+    _of_model = ("combination", "bias", "sigma", "varsigma", "rho", "varrho", "collapsed", "shared")
+    _without_choice: ClassVar[dict[str, Any]] = {"varsigma": 1.0, "combination": "mean"}
+
+    combination: Any = "auto"
+    bias: bool = True
+    sigma: float = 1.0
+    varsigma: float | str = "auto"
+    rho: float = 1.0
+    varrho: float = 1.0
+    collapsed: bool = False
+    shared: str = "weights"

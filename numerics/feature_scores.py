@@ -86,7 +86,7 @@ class Features:
         return (half.T @ half).astype(float)
 
     @classmethod
-    def of_landmarks(cls, K_nm: Array, K_mm: Array) -> Self:
+    def of_landmarks(cls, K_nm: Array, K_mm: Array, least: float = LEAST_SQUARE) -> Self:
         """Features K_nm L^-T V of kernels (N, M) and (M, M). O(N M^2).
 
         Raises NotPositiveDefiniteError for a K_mm without a Cholesky factor.
@@ -94,7 +94,7 @@ class Features:
         factor = cholesky(K_mm)
         # From K_nm'K_nm instead, small eigenvalues would be lost.
         half = solve_triangular(factor, K_nm.T)
-        squares, rotation = _kept(half @ half.T)
+        squares, rotation = _kept(half @ half.T, least)
         return cls(
             half.T @ rotation,
             solve_triangular(factor, rotation, transposed=True),
@@ -103,20 +103,20 @@ class Features:
         )
 
     @classmethod
-    def of_gram(cls, K: Array) -> Self:
+    def of_gram(cls, K: Array, least: float = LEAST_SQUARE) -> Self:
         """Features of all objects of a Gram matrix (N, N), each of them a landmark. O(N^3).
 
         The rotation is relative to the symmetric square root of K.
         """
-        squares, rotation = _kept(K)
+        squares, rotation = _kept(K, least)
         roots = np.sqrt(squares)
         return cls(rotation * roots, rotation / roots, rotation, squares)
 
 
-def _kept(matrix: Array) -> tuple[Array, Array]:
+def _kept(matrix: Array, least: float) -> tuple[Array, Array]:
     """Eigenvalues of a matrix that are not negligible, and their eigenvectors."""
     values, vectors = eigh(matrix, driver="evd", check_finite=False)
-    keep = values > LEAST_SQUARE * values[-1]
+    keep = values > least * values[-1]
     return values[keep], vectors[:, keep]
 
 
@@ -269,7 +269,13 @@ class FeatureScores:
 
 
 def laplace(
-    features: Features, likelihood: Likelihood, scale: float, start: Array | None = None
+    features: Features,
+    likelihood: Likelihood,
+    scale: float,
+    start: Array | None = None,
+    *,
+    most_coupled: int = COUPLED,
+    tolerance: float = NEWTON_NATS,
 ) -> FeatureScores:
     """Find the mode of the weights by Newton's method, and Laplace's evidence.
 
@@ -280,6 +286,10 @@ def laplace(
     scale : float
     start : array (m, C), optional
         Weights to begin with, such as those of a similar scale.
+    most_coupled : int, default=1000
+        Largest number of several functions' weights that are factorised together.
+    tolerance : float, default=1e-7
+        Increase of the log posterior, in nats an object, after which Newton's method ends.
 
     Raises
     ------
@@ -292,7 +302,7 @@ def laplace(
     """
     n_objects, n_functions = likelihood.shape
     size = len(features.squares) * max(1, n_functions - 1)
-    joint = n_functions == 1 or size <= COUPLED
+    joint = n_functions == 1 or size <= most_coupled
     values, root = features.values, np.sqrt(scale)
     W = np.zeros((len(features.squares), n_functions)) if start is None else start
 
@@ -322,7 +332,7 @@ def laplace(
                 break
         else:
             W, f, top = W + size_of_step * step, f + size_of_step * along, new
-        if top - before < NEWTON_NATS * n_objects:
+        if top - before < tolerance * n_objects:
             break
     sites = Sites.at(likelihood.probabilities(f))
     precision: Precision = (OfContrasts if joint else ByClass)(features, sites, scale)

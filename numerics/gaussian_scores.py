@@ -129,6 +129,11 @@ class Softmax(Likelihood):
         return softmax(f, axis=-1)
 
 
+def likelihood_of(codes: NDArray[np.int64], n_classes: int) -> Likelihood:
+    """Likelihood of classes 0, ..., C - 1, given by `codes` (N,)."""
+    return Logistic(codes) if n_classes == 2 else Softmax(codes, n_classes)
+
+
 @dataclass(frozen=True)
 class Sites:
     """W of every object, from d (N, C): diag(d) - d d' / sum(d), or d if C = 1."""

@@ -8,6 +8,7 @@ from ...models.gaussian_process import GaussianProcessClassification, GaussianPr
 from ..engine.paper import Algorithm, Paper
 from ..new_objects import predict_classes, predict_targets
 from .inla import integrate_gaussian_process
+from .mode import find_mode_of_scores, why_no_mode
 from .predict import (
     identified_quantities,
     predicted_probabilities,
@@ -39,6 +40,7 @@ GAUSSIAN_REGRESSION = Paper(
 GAUSSIAN_CLASSIFICATION = replace(
     GAUSSIAN_REGRESSION,
     model=GaussianProcessClassification,
+    map=Algorithm(find_mode_of_scores, unless=why_no_mode),
     predict=partial(predict_classes, probabilities_of),
     predicted=predicted_probabilities,
 )

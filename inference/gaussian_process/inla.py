@@ -31,10 +31,9 @@ from ...numerics.gaussian_process import (
 from ...numerics.gaussian_scores import (
     GaussianScores,
     Likelihood,
-    Logistic,
-    Softmax,
     best_gaussian,
     laplace,
+    likelihood_of,
 )
 from ...validation import Count
 from ..engine.convergence import k_hat_of_ratios
@@ -94,8 +93,7 @@ class Posterior:
             none = np.empty(0)
             return cls(hyperparameters, targets.reshape(len(targets), -1), None, none, none)
         codes = model.label_codes
-        two = model.n_classes == 2
-        likelihood: Likelihood = Logistic(codes) if two else Softmax(codes, model.n_classes)
+        likelihood = likelihood_of(codes, model.n_classes)
         normal, noise = rng.standard_normal((2, *likelihood.shape, SCORES_DRAWN))
         return cls(hyperparameters, None, likelihood, normal, noise)
 

@@ -127,10 +127,13 @@ def probabilities_of(
     """Return the class probabilities of new objects by draw, for `predict_classes`.
 
     They are averaged over Sobol' points of the normal distribution of the scores, at least
-    `SCORES_AVERAGED` for all draws together, so that equal calls give equal probabilities.
+    `SCORES_AVERAGED` for all draws together, so that equal calls give equal probabilities. Of a
+    single point, the mode of the scores, they are those of the mode of the new scores, too.
     """
     scores = ScoresOfNewObjects(model, posterior, kernels_new)
     n_draws, _, n_functions = scores.v.shape
+    if n_draws == 1:
+        return lambda block: _of_scores(scores(block)[0]), scores.obs
     each = max(2, -(-SCORES_AVERAGED // n_draws))
     powers = int(np.ceil(np.log2(n_draws * each)))
     uniform = qmc.Sobol(n_functions, rng=0).random_base2(powers)[: n_draws * each]
@@ -139,13 +142,17 @@ def probabilities_of(
     def probabilities(block: slice) -> NDArray:
         means, variances = scores(block)
         sd = np.sqrt(variances)[:, None, :, None]
-        f = means[:, None] + sd * normal[block]
-        if n_functions > 1:
-            return softmax(f, axis=-1)
-        second = expit(f)
-        return np.concatenate([1.0 - second, second], axis=-1)
+        return _of_scores(means[:, None] + sd * normal[block])
 
     return probabilities, scores.obs
+
+
+def _of_scores(f: Array) -> Array:
+    """Class probabilities (..., class) of scores (..., function)."""
+    if f.shape[-1] > 1:
+        return softmax(f, axis=-1)
+    second = expit(f)
+    return np.concatenate([1.0 - second, second], axis=-1)
 
 
 def identified_quantities(result: DataTree, variant: str) -> Dataset:

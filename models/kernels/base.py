@@ -82,24 +82,39 @@ class BaseKernel(ABC):
 
 @dataclass(frozen=True)
 class Radial(BaseKernel):
-    """Kernel with a width `gamma`: a number (perhaps `by_median`), "median", or 1 / n_features."""
+    """Kernel with a width `gamma`: a number (perhaps `by_median`), "median", or 1 / n_features.
+
+    A gamma that the median distance chooses is multiplied by `times`.
+    """
 
     gamma: Positive | Literal["median"] | None = None
     by_median: bool = False
+    times: Positive = 1.0
     #: Gamma times the median squared distance.
     at_median: ClassVar[float]
 
     def __post_init__(self) -> None:
         check_arguments(Radial, vars(self), self.function_name)
+        if self.times != 1.0 and self.gamma != "median" and not self.by_median:
+            rule = "left out unless gamma is 'median'"
+            raise argument_error("times", self.function_name, rule, repr(self.times))
+
+    @abstractmethod
+    def of_distances(self, scaled: NDArray) -> NDArray:
+        """Values of the kernel at squared distances that are multiplied by gamma."""
+
+    @override
+    def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:
+        return self.of_distances(self.scaled_distances(X, Y))
 
     @override
     def on_training(self, X: Any, argument: str = "X") -> Self:
         if self.gamma != "median":
             return self
         median = median_of_squared_distances(X, f"{self.function_name}('median')", argument)
-        return replace(self, gamma=self.at_median / median, by_median=True)
+        return replace(self, gamma=self.times * self.at_median / median, by_median=True)
 
-    def _scaled_distances(self, X: NDArray, Y: NDArray | None) -> NDArray:
+    def scaled_distances(self, X: NDArray, Y: NDArray | None) -> NDArray:
         """Squared distances times gamma, with the digits of the differences of objects."""
         from sklearn.metrics.pairwise import euclidean_distances
 
@@ -134,8 +149,8 @@ class Gaussian(Radial):
     at_median = 0.5
 
     @override
-    def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:
-        return np.exp(-self._scaled_distances(X, Y))
+    def of_distances(self, scaled: NDArray) -> NDArray:
+        return np.exp(-scaled)
 
 
 @dataclass(frozen=True)
@@ -187,8 +202,8 @@ class InverseMultiquadric(Radial):
     at_median = 3.0
 
     @override
-    def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:
-        return (1 + self._scaled_distances(X, Y)) ** -0.5
+    def of_distances(self, scaled: NDArray) -> NDArray:
+        return (1 + scaled) ** -0.5
 
 
 def median_of_squared_distances(X: Any, owner: str, argument: str = "X") -> float:

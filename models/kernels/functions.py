@@ -6,12 +6,15 @@ from typing import Any, Literal
 import pymc as pm
 from numpy.typing import NDArray
 
+from ...validation import argument_error
 from . import base
 from .base import LearnedGaussian, Theta
 from .specification import Kernels, Member
 
 
-def gaussian(gamma: float | Literal["median"] | Theta | None = None) -> Kernels:
+def gaussian(
+    gamma: float | Literal["median"] | Theta | None = None, *, times: float = 1.0
+) -> Kernels:
     r"""Gaussian kernel :math:`\exp(-\gamma {|x - x'|}^2)`.
 
     z-score the features on the training part first, as ``split`` in ``kz.datasets`` does. Otherwise
@@ -27,6 +30,8 @@ def gaussian(gamma: float | Literal["median"] | Theta | None = None) -> Kernels:
           and M. Kanagawa (2017), Large sample analysis of the median heuristic, arXiv:1707.07269;
         - a `Theta`: gamma is learned; ``Theta(ard=True)`` learns one for each feature,
           :math:`\exp(-\sum_d \gamma_d (x_d - x'_d)^2)`.
+    times : float, default=1
+        Factor of the gamma that "median" chooses: above 1, the kernel is narrower.
 
     Examples
     --------
@@ -34,23 +39,28 @@ def gaussian(gamma: float | Literal["median"] | Theta | None = None) -> Kernels:
     >>> kernels(X_train)["kernel"].values
     array(['gaussian(median=0.01911)', 'linear'], dtype='<U24')
     """
-    kernel = LearnedGaussian(gamma) if isinstance(gamma, Theta) else base.Gaussian(gamma)
-    return Kernels((Member(kernel),))
+    if isinstance(gamma, Theta):
+        if times != 1.0:
+            raise argument_error("times", "gaussian", "left out for a Theta", repr(times))
+        return Kernels((Member(LearnedGaussian(gamma)),))
+    return Kernels((Member(base.Gaussian(gamma, times=times)),))
 
 
-def inverse_multiquadric(gamma: float | Literal["median"] | None = None) -> Kernels:
+def inverse_multiquadric(
+    gamma: float | Literal["median"] | None = None, *, times: float = 1.0
+) -> Kernels:
     r"""Inverse multiquadric kernel :math:`(1 + \gamma {|x - x'|}^2)^{-1/2}`.
 
     It is the mean of Gaussian kernels :math:`\exp(-s {|x - x'|}^2)`, s ~ Gamma(1/2, 1 / gamma), so
     that objects near by and far away both count. `gamma` is 1 / n_features by default; "median" is
     3 / m, with which the kernel is 1/2 at the median squared distance m of pairs of training
-    objects. See `gaussian`.
+    objects. `times` is a factor of it. See `gaussian`.
 
     Examples
     --------
     >>> stack = kz.kernels.inverse_multiquadric("median")(X_train)
     """
-    return Kernels((Member(base.InverseMultiquadric(gamma)),))
+    return Kernels((Member(base.InverseMultiquadric(gamma, times=times)),))
 
 
 def polynomial(degree: int = 2, gamma: float = 1.0, coef0: float = 1.0) -> Kernels:

@@ -48,7 +48,7 @@ class Member:
         settings = [
             f"{name}={value!r}"
             for name, value in vars(self.kernel).items()
-            if value is not getattr(type(self.kernel), name, None)
+            if repr(value) != repr(getattr(type(self.kernel), name, None))
         ]
         calls = [f"{self.kernel.function_name}({', '.join(settings)})"]
         calls += [f"on({self.space!r})"] if self.space is not None else []

@@ -1,0 +1,220 @@
+"""Estimators of a model of choice, by default a Gaussian process."""
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, override
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from xarray import DataArray
+
+from ..inference.engine.paper import PAPERS
+from ..inference.engine.provenance import damaged, read_number
+from ..inference.gaussian_process.choice import SCALES, TIMES, Tried
+from ..models import GaussianProcessClassification, GaussianProcessRegression
+from ..models.combinations.sums import FixedWeights
+from ..models.kernels import inverse_multiquadric
+from ..models.kernels.features import Objects
+from ..models.kernels.source import ParametricStack
+from ..validation import argument_error
+from .blocks import RANK, FittedKernels
+from .predictor import AUTO, Candidate, KernelPredictor
+
+GAUSSIAN_PROCESSES = (GaussianProcessClassification, GaussianProcessRegression)
+#: Most objects by which kernels are chosen, drawn from all whatever their order.
+MOST = 1000
+#: Columns of the default kernels of more objects.
+LANDMARKS = 500
+#: Digits to which objects' features are compared.
+DIGITS = 9
+
+type Array = NDArray[np.float64]
+type Rows = NDArray[np.intp]
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class ModelPredictor(KernelPredictor):
+    """What `KernelClassifier` and `KernelRegressor` share."""
+
+    model: Any = None
+    model_options: Any = None
+    engine: Any = None
+    draws: int = 100
+    #: Argument of a model that has the responses.
+    _argument: ClassVar[str]
+
+    @property
+    @override
+    def _declaration(self) -> Callable[..., Any]:
+        if self.model is None:
+            return self._model
+        if not (isinstance(self.model, type) and self.model in PAPERS):
+            known = ", ".join(f"kz.{each.__name__}" for each in PAPERS)
+            rule = f"the class of a model, one of {known}"
+            raise argument_error("model", type(self).__name__, rule, repr(self.model))
+        return self.model
+
+    @property
+    def _of_gaussian_process(self) -> bool:
+        return self._declaration in GAUSSIAN_PROCESSES
+
+    @property
+    @override
+    def _engine(self) -> Any:
+        if self.engine is not None:
+            return self.engine
+        return self._engine_of_gaussian_process if self._of_gaussian_process else "vb"
+
+    @property
+    @abstractmethod
+    def _engine_of_gaussian_process(self) -> Any:
+        """Engine of the default model."""
+
+    @property
+    def _without_choice(self) -> dict[str, Any]:  # type: ignore[override]
+        paper = PAPERS[self._declaration]
+        return {paper.scale: 1.0, "combination": "mean"} if paper.path else {}
+
+    @property
+    @override
+    def _options(self) -> dict[str, Any]:
+        given = self.model_options
+        if given is not None and not isinstance(given, Mapping):
+            rule = "a dict of arguments of the model by name, or None"
+            raise argument_error("model_options", type(self).__name__, rule, repr(given))
+        chosen = dict.fromkeys(self._without_choice, AUTO)
+        return super()._options | chosen | dict(given or {})
+
+    @override
+    def _kernels_by_default(self, n_objects: int, times: float) -> Any:
+        if not self._of_gaussian_process:
+            return None
+        kernels = inverse_multiquadric("median", times=times)
+        return kernels.landmarks(LANDMARKS) if n_objects > MOST else kernels
+
+    @override
+    def _choose(
+        self, X: Any, first: FittedKernels, response: Any, order: pd.Index | None, rows: Any
+    ) -> tuple[Candidate, DataArray | None]:
+        if not self._of_gaussian_process:
+            return super()._choose(X, first, response, order, rows)
+        if self.kernels is not None and not is_gram(first):
+            return Candidate(first, self._options), None
+        tried = {"scale": first}
+        if self.standardize == AUTO and first.heavy_tailed:
+            kernels = self.kernels
+            if kernels is None:
+                kernels = self._kernels_by_default(len(first.objects.labels), 1.0)
+            tried[RANK] = self._fit_kernels(X, kernels, RANK, order)
+        found = {name: self._tried_on(fitted, response, rows) for name, fitted in tried.items()}
+        best = {name: max(each, key=lambda one: one.height) for name, each in found.items()}
+        features = max(best, key=lambda name: best[name].height)
+        chosen = best[features]
+        kernels = tried[features]
+        if self.kernels is None:
+            by_default = self._kernels_by_default(len(first.objects.labels), chosen.times)
+            kernels = self._respecified(kernels, by_default)
+        settings = self._settings(chosen)
+        scores = scores_of(found).assign_attrs(
+            features=f"inverse_multiquadric{', rank' if features == RANK else ''}",
+            times=chosen.times,
+            scale=chosen.scale if "scale" in settings else np.nan,
+        )
+        if "scale" in settings and chosen.scale in (SCALES[0], SCALES[-1]):
+            note = f"scale={chosen.scale:g} is at the end of the scales that were tried"
+            scores.attrs["note"] = note
+        return Candidate(kernels, self._options | settings), scores
+
+    def _tried_on(self, fitted: FittedKernels, response: Any, rows: Rows | None) -> list[Tried]:
+        """Widths of kernels of some features, and the scale that serves each best."""
+        values = np.asarray(response)
+        at = np.arange(len(values)) if rows is None else rows
+        chosen = distinct_objects(fitted.objects, at, self._as_numbers(values))
+        at = at[chosen]
+        rule = self._options.get("combination")
+        known = rule if isinstance(rule, FixedWeights) else FixedWeights()
+
+        def covariance(times: float) -> Array:
+            if self.kernels is None:
+                kernels = inverse_multiquadric("median", times=times)
+                stack = self._respecified(fitted, kernels, taken(fitted.objects, at)).table
+            else:
+                stack = fitted.table[:, at, at]
+            weights = known.for_kernels(stack["kernel"].values).each(len(stack))
+            return np.tensordot(weights, stack.to_numpy(), axes=1)
+
+        times = TIMES if self.kernels is None else (1.0,)
+        return self._tried(covariance, values[chosen], times)
+
+    @abstractmethod
+    def _as_numbers(self, response: NDArray) -> Array:
+        """Responses (N, P) as numbers."""
+
+    @abstractmethod
+    def _tried(
+        self, covariance: Callable[[float], Array], response: NDArray, times: Any
+    ) -> list[Tried]:
+        """Widths, compared by the scores of these responses."""
+
+    @abstractmethod
+    def _settings(self, chosen: Tried) -> dict[str, Any]:
+        """Arguments of the model that the choice decides."""
+
+    @override
+    def _saved_times(self, saved: Mapping[Any, Any]) -> float:
+        if not self._of_gaussian_process:
+            return super()._saved_times(saved)
+        if not read_number(saved, "times") > 0:
+            raise damaged("times", saved.get("times"))
+        return float(saved["times"])
+
+    @override
+    def _saved_settings(self, saved: Mapping[Any, Any]) -> dict[str, Any]:
+        if not self._of_gaussian_process:
+            return super()._saved_settings(saved)
+        times, scale = (read_number(saved, name) for name in ("times", "scale"))
+        return self._settings(Tried(times, scale, np.empty(0), np.nan))
+
+
+def is_gram(fitted: FittedKernels) -> bool:
+    """Whether kernels without parameters to learn have a column for each training object."""
+    if isinstance(fitted.stack, ParametricStack):
+        return False
+    return np.array_equal(fitted.stack["obs"], fitted.stack["basis"])
+
+
+def distinct_objects(objects: Objects, at: Rows, responses: Array) -> Rows:
+    """Positions in `at` of distinct objects, at most `MOST`, whatever the order of the objects.
+
+    An object is its features and its response.
+    """
+    columns = [np.asarray(features)[at] for features in objects.features.values()]
+    contents = np.hstack([*columns, responses]).astype(float)
+    # Adding 0.0 turns -0.0 into 0.0, so that equal rows have equal bytes.
+    contents = np.ascontiguousarray(np.round(contents, DIGITS)) + 0.0
+    as_bytes = contents.view(np.dtype((np.void, contents.itemsize * contents.shape[1]))).ravel()
+    first = np.unique(as_bytes, return_index=True)[1]
+    if len(first) <= MOST:
+        return first
+    return first[np.random.default_rng(0).choice(len(first), MOST, replace=False)]
+
+
+def taken(objects: Objects, at: Rows) -> Objects:
+    """Take some of the objects."""
+    features = {space: np.asarray(each)[at] for space, each in objects.features.items()}
+    return replace(objects, features=features, labels=objects.labels[at])
+
+
+def scores_of(found: Mapping[str, list[Tried]]) -> DataArray:
+    """Log scores (candidate, obs) of all that was tried, with what each candidate is."""
+    tried = [(features, each) for features, some in found.items() for each in some]
+    coords = {
+        "features": ("candidate", [features for features, _ in tried]),
+        "times": ("candidate", [each.times for _, each in tried]),
+        "scale": ("candidate", [each.scale for _, each in tried]),
+        "height": ("candidate", [each.height for _, each in tried]),
+    }
+    values = np.stack([each.log_scores for _, each in tried])
+    return DataArray(values, coords, ("candidate", "obs"))
