@@ -7,15 +7,16 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import xarray as xr
+from numpy.typing import NDArray
 from pytensor.tensor import TensorVariable
 
 from ..validation import Seed, argument_error, check_targets, integer_seed
 from .combinations.sums import Combination, DirichletWeights, FixedWeights
 from .declaration import CompositeDeclaration, LabelledDeclaration
 from .kernels.labels import aligned, as_frame, ids_along, output_names
-from .kernels.stack import check_gram
+from .kernels.stack import rows_of_landmarks
 from .learned_scale import LEARNED, LearnedScale, check_rate, declared_rate
-from .operations.arrays import cholesky_or_nan, matrix_product
+from .operations.arrays import cholesky_or_nan, matrix_product, solve_lower
 
 #: Rules of combination by name.
 COMBINATIONS: dict[str, type[Combination]] = {"mean": DirichletWeights, "fixed": FixedWeights}
@@ -31,6 +32,13 @@ class _GaussianProcess(CompositeDeclaration):
     takes = "'mean', 'fixed', DirichletWeights or FixedWeights (a sum of covariances is one)"
 
     scale: float | LearnedScale
+    #: Rows (M,) of the objects whose kernels are the columns, the landmarks.
+    landmarks: NDArray[np.intp]
+
+    @property
+    def whole(self) -> bool:
+        """Whether the kernels are Gram matrices: every object is a landmark."""
+        return np.array_equal(self.coords["obs"], self.coords["basis"])
 
     def _open(
         self, kernels: Any, combination: str | Combination, scale: float | LearnedScale
@@ -44,19 +52,28 @@ class _GaussianProcess(CompositeDeclaration):
         if not self.kernel_source.in_memory:
             got = "a Dask array"
             raise argument_error("kernels", owner, "in memory: compute() of the DataArray", got)
-        check_gram(stack, owner, "kernels")
+        self.landmarks = rows_of_landmarks(stack, owner, "kernels")
         return stack
 
     def _declare_scores(self, stack: xr.DataArray, *functions: str) -> TensorVariable:
         """Declare the scores f (obs, *functions) of independent functions."""
-        dims = ("obs", *functions)
         K: Any = self.kernel_source.declare(stack)
         composite = self.combination.combine(K, self.combination.declare())
-        jitter = JITTER * pt.diagonal(composite).mean()
-        root = cholesky_or_nan(composite + jitter * pt.eye(composite.shape[0]))
+        own = composite if self.whole else composite[self.landmarks]
+        jitter = JITTER * pt.diagonal(own).mean()
+        root = cholesky_or_nan(own + jitter * pt.eye(own.shape[0]))
         scale = declared_rate(self.scale, "scale")
-        v = pm.Normal("v", 0.0, 1.0, dims=dims)
-        return pm.Deterministic("f", pt.sqrt(scale) * matrix_product(root, v), dims=dims)
+        v = pm.Normal("v", 0.0, 1.0, dims=("obs" if self.whole else "basis", *functions))
+        if self.whole:
+            f = matrix_product(root, v)
+        else:
+            columns = v if functions else v[:, None]
+            weights = solve_lower(root, columns, transposed=True)
+            # The jitter is part of the landmarks' own variances, as if all objects were landmarks.
+            f = matrix_product(composite, weights)
+            f = pt.inc_subtensor(f[self.landmarks], jitter * weights)
+            f = f if functions else f[:, 0]
+        return pm.Deterministic("f", pt.sqrt(scale) * f, dims=("obs", *functions))
 
 
 class GaussianProcessRegression(_GaussianProcess):
@@ -74,7 +91,9 @@ class GaussianProcessRegression(_GaussianProcess):
     kernels : DataArray, dict of 2-D arrays, 2-D or 3-D array, or ParametricStack
         Gram matrices of the training objects, positive semidefinite (`nearest_psd` makes them so);
         also kernels with parameters, theta ~ Gamma(omega, phi), see `Theta`. The weights are
-        comparable only if the kernels have one scale: ``kernels.normalize("trace")``.
+        comparable only if the kernels have one scale: ``kernels.normalize("trace")``. For
+        thousands of objects, kernels with some of them, the landmarks: ``kernels.landmarks(300)``,
+        or a DataArray whose labels of "basis" are among those of "obs".
     targets : array_like, Series or DataArray (obs,), or a table (obs, output) of several outputs
         Response. Standardise it: the mean of the process is zero, and the priors assume about unit
         scale. It is aligned by object ids if it and the kernels have ids, otherwise by position.
@@ -95,7 +114,8 @@ class GaussianProcessRegression(_GaussianProcess):
     Raises
     ------
     ValueError
-        For kernels that are no Gram matrices or not positive semidefinite, kernels in a Dask array,
+        For kernels that are neither Gram matrices nor of objects with landmarks among them, or not
+        positive semidefinite, kernels in a Dask array,
         products and selections of kernels, targets that are not finite or not one per row of the
         kernels, repeated names of outputs, and hyperparameters that are not positive.
 
@@ -115,7 +135,7 @@ class GaussianProcessRegression(_GaussianProcess):
     n             objects                              dim obs
     K             covariance of the scores             ``K`` (kernel, obs, basis) with ``beta``
     f             scores                               ``f`` (obs, output)
-    L^-1 f        whitened scores, LL' = s K           ``v`` (obs, output)
+    L^-1 f / s^.5 whitened scores, LL' = K             ``v`` (obs, output)
     sigma_f^2     variance of the scores               ``scale``
     1/sigma_n^2   precision of the noise               ``gamma``
     theta         parameters of the kernels            ``theta`` (parameter)
@@ -125,10 +145,16 @@ class GaussianProcessRegression(_GaussianProcess):
     A millionth of the mean variance is added to that of every score, so that the covariance has a
     Cholesky factor. A density evaluation costs O(K N^2 + N^3 + N^2 P) for P outputs.
 
+    With M landmarks, f = s^.5 K_nm L^-T v with LL' = K_mm and v (basis, output), the deterministic
+    training conditional (Quinonero-Candela & Rasmussen 2005, section 5): O(K N M + M^3 + N M P). It
+    is the same model if all objects are landmarks. Scores of new objects have their exact variance
+    given those of the landmarks.
+
     References
     ----------
     C. E. Rasmussen and C. K. I. Williams (2006), Gaussian processes for machine learning, MIT
-    Press: chapters 2 and 5.
+    Press: chapters 2 and 5. J. Quinonero-Candela and C. E. Rasmussen (2005), A unifying view of
+    sparse approximate Gaussian process regression, JMLR 6, for landmarks.
 
     Examples
     --------
@@ -222,7 +248,8 @@ class GaussianProcessClassification(_GaussianProcess, LabelledDeclaration):
     Notation as in `GaussianProcessRegression`, with classes in place of outputs. The data inform
     only differences of f between classes: compare engines on these and on class probabilities. If
     the classes can be separated, the likelihood has no maximum in s, and the posterior of s has the
-    tail of its prior. A density evaluation costs O(K N^2 + N^3 + N^2 C).
+    tail of its prior. A density evaluation costs O(K N^2 + N^3 + N^2 C), with M landmarks
+    O(K N M + M^3 + N M C).
 
     References
     ----------

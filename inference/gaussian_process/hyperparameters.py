@@ -120,11 +120,19 @@ class Hyperparameters:
     Parameters
     ----------
     model : GaussianProcessRegression or GaussianProcessClassification
+
+    Attributes
+    ----------
+    landmarks : array (M,)
+        Rows of the objects whose kernels are the columns.
+    whole : bool
+        Whether all objects are, in their order.
     """
 
     def __init__(self, model: GaussianProcess):
         self.source = model.kernel_source
-        self.n_objects = len(model.coords["obs"])
+        self.landmarks = model.landmarks
+        self.whole = model.whole
         self.known: dict[str, Array] = {}
         self.blocks: dict[str, Block] = {}
         self.several = "output" in model.coords
@@ -139,7 +147,8 @@ class Hyperparameters:
         if self.source.parameters:
             self.blocks["theta"] = GammaBlock(self.source.omega, self.source.phi)
         else:
-            self._stack = _with_jitter(model.kernel_values())
+            self._stack = self._with_jitter(model.kernel_values())
+            self._own_stack = self._stack[:, self.landmarks]
         if isinstance(model, GaussianProcessRegression):
             self._positive("gamma", model.gamma, n_outputs)
         sizes = [len(block.start) for block in self.blocks.values()]
@@ -179,22 +188,38 @@ class Hyperparameters:
         return total, gradient
 
     def stack(self, values: Mapping[str, Array]) -> Array:
-        """Kernels (kernel, obs, obs), jitter included."""
+        """Kernels (kernel, obs, basis), jitter included."""
         if not self.source.parameters:
             return self._stack
-        return _with_jitter(self.source.evaluate(values["theta"]))
+        return self._with_jitter(self.source.evaluate(values["theta"]))
+
+    def _with_jitter(self, stack: Array) -> Array:
+        """Kernels with the declaration's jitter on the landmarks' variances."""
+        columns = np.arange(len(self.landmarks))
+        means = stack[:, self.landmarks, columns].mean(axis=1)
+        raised = stack.copy()
+        raised[:, self.landmarks, columns] += JITTER * means[:, None]
+        return raised
 
     def covariance(self, values: Mapping[str, Array]) -> Array:
-        """Covariance of the scores (obs, obs). O(K N^2)."""
+        """Covariance of the scores with those of the landmarks (obs, basis). O(K N M)."""
         weights = values["scale"] * values["beta"]
         return np.tensordot(weights, self.stack(values), axes=1)
+
+    def covariance_of_landmarks(self, values: Mapping[str, Array]) -> Array:
+        """Covariance (basis, basis) of the landmarks' scores. O(K M^2) without theta."""
+        weights = values["scale"] * values["beta"]
+        if self.source.parameters:
+            return self.covariance(values)[self.landmarks]
+        return np.tensordot(weights, self._own_stack, axes=1)
 
     def chain(
         self, z: Array, values: Mapping[str, Array], of_covariance: Array, of_noise: Array | None
     ) -> Array:
         """Gradient with respect to z from those with respect to covariance and noise variances.
 
-        O(K N^2), plus O(N^2 D) per kernel with D parameters.
+        The covariance is (obs, basis), that of the landmarks being some rows of it: O(K N M), plus
+        O(N M D) per kernel with D parameters.
         """
         scale = float(values["scale"][0])
         beta = values["beta"]
@@ -207,7 +232,7 @@ class Hyperparameters:
         if self.source.parameters:
             gradients["theta"] = np.concatenate(
                 [
-                    scale * beta[kernel.position] * _slopes(kernel, stack, of_covariance)
+                    scale * beta[kernel.position] * self._slopes(kernel, stack, of_covariance)
                     for kernel, _ in self.source.learned_parts()
                 ]
             )
@@ -220,23 +245,15 @@ class Hyperparameters:
         ]
         return np.concatenate([np.empty(0), *parts])
 
+    def _slopes(self, kernel: LearnedKernel, stack: Array, weights: Array) -> Array:
+        """Sum of weights times the derivative of a kernel, by parameter (D,) or (1,).
 
-def _with_jitter(stack: Array) -> Array:
-    """Kernels with the declaration's jitter on their diagonals."""
-    n_objects = stack.shape[1]
-    means = np.einsum("knn->k", stack) / n_objects
-    return stack + JITTER * means[:, None, None] * np.eye(n_objects)
-
-
-def _slopes(kernel: LearnedKernel, stack: Array, weights: Array) -> Array:
-    """Sum over objects of weights times the derivative of a kernel, by parameter (D,) or (1,).
-
-    The derivative of exp(-sum_d theta_d (x_d - y_d)^2) is -(x_d - y_d)^2 times the kernel.
-    """
-    weighted = weights * stack[kernel.position]
-    np.fill_diagonal(weighted, 0.0)
-    X = kernel.rows - kernel.centre
-    Y = kernel.columns - kernel.centre
-    squares = weighted.sum(axis=1) @ X**2 + weighted.sum(axis=0) @ Y**2
-    slopes = 2.0 * np.einsum("nd,nd->d", X, weighted @ Y) - squares
-    return slopes if kernel.theta.ard else slopes.sum(keepdims=True)
+        The derivative of exp(-sum_d theta_d (x_d - y_d)^2) is -(x_d - y_d)^2 times the kernel.
+        """
+        weighted = weights * stack[kernel.position]
+        weighted[self.landmarks, np.arange(len(self.landmarks))] = 0.0
+        X = kernel.rows - kernel.centre
+        Y = kernel.columns - kernel.centre
+        squares = weighted.sum(axis=1) @ X**2 + weighted.sum(axis=0) @ Y**2
+        slopes = 2.0 * np.einsum("nd,nd->d", X, weighted @ Y) - squares
+        return slopes if kernel.theta.ard else slopes.sum(keepdims=True)

@@ -1,8 +1,8 @@
 """Predictions and identified quantities of Gaussian processes.
 
-Given a draw of the hyperparameters and of the scores f of the training objects, the score of a new
-object is normal (Rasmussen & Williams 2006, section 2.2): its mean is k*'K^-1 f, and its variance
-k** - k*'K^-1 k*.
+Given a draw of the hyperparameters and of the scores f of the training objects, or of the landmarks
+among them, the score of a new object is normal (Rasmussen & Williams 2006, section 2.2): its mean
+is k*'K^-1 f, and its variance k** - k*'K^-1 k*.
 """
 
 from collections.abc import Callable
@@ -39,7 +39,8 @@ SAME_VARIANCE = 1e-8
 class ScoresOfNewObjects:
     """Mean and variance of the scores of new objects (section 2.2), by draw.
 
-    Draws with equal hyperparameters share a Cholesky factor: O(N^3 + N^2 n) for each distinct one.
+    Draws with equal hyperparameters share a Cholesky factor: O(M^3 + M^2 n) for each distinct one,
+    with M landmarks, or training objects.
     """
 
     def __init__(self, model: GaussianProcess, posterior: Dataset, kernels_new: Any):
@@ -52,7 +53,7 @@ class ScoresOfNewObjects:
         self._variances = _variances(model, stack)
         self._draws = {name: joined_draws(posterior[name]) for name in self.hyperparameters.blocks}
         v = joined_draws(posterior["v"])
-        #: Whitened scores (draw, obs, function).
+        #: Whitened scores (draw, basis, function).
         self.v = v.reshape(*v.shape[:2], -1)
 
     def __call__(self, block: slice) -> tuple[Array, Array]:
@@ -67,7 +68,7 @@ class ScoresOfNewObjects:
         variances = np.empty((len(v), len(self.obs)))
         for number, row in enumerate(first):
             values = self.hyperparameters.known | {name: each[row] for name, each in drawn.items()}
-            root = cholesky(self.hyperparameters.covariance(values))
+            root = cholesky(self.hyperparameters.covariance_of_landmarks(values))
             weights = values["scale"] * values["beta"]
             new = (
                 self._new
@@ -91,7 +92,7 @@ def _variances(model: GaussianProcess, stack: DataArray) -> Array:
         known = stack[VARIANCE].transpose("kernel", "obs").to_numpy().copy()
     if model.kernel_source.parameters:
         return np.where(np.isnan(known), 1.0, known)
-    trained = np.einsum("knn->kn", model.kernel_values())
+    trained = model.kernel_values()[:, model.landmarks, np.arange(len(model.landmarks))]
     for row, diagonal, name in zip(known, trained, stack["kernel"].values, strict=True):
         missing = np.isnan(row)
         if missing.any() and np.ptp(diagonal) > SAME_VARIANCE * np.abs(diagonal).max():

@@ -24,6 +24,8 @@ from .base import Theta
 DIMS = ("kernel", "obs", "basis")
 #: Coordinate (kernel, obs) of kernels of new objects: the variance k(x, x) of each.
 VARIANCE = "variance"
+#: Coordinate (basis) of columns at landmarks: the label of the object that each one is.
+LANDMARK = "landmark"
 
 
 class KernelSource:

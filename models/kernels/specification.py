@@ -22,7 +22,7 @@ from . import base
 from .base import NORMALIZATIONS, BaseKernel, normalize, scale_to_trace
 from .features import Objects, feature_spaces, fingerprint, is_dask
 from .labels import NUMBERED, check_distinct
-from .source import DIMS, VARIANCE, LearnedKernel, ParametricStack
+from .source import DIMS, LANDMARK, VARIANCE, LearnedKernel, ParametricStack
 from .stack import ORIGIN, Origin
 from .warnings import warn_of_unequal_scales
 
@@ -83,12 +83,16 @@ class Member:
         """Training objects (N, D) that have columns: all, or the same landmarks in each call."""
         if self.landmarks is None:
             return X
+        return np.asarray(X[self.rows_of_landmarks(len(X))])
+
+    def rows_of_landmarks(self, n_train: int) -> NDArray[np.intp]:
+        """Return the rows of the landmarks among the training objects."""
+        assert self.landmarks is not None
         number, seed = self.landmarks
-        if number > len(X):
-            rule = f"at most the number of training objects, {len(X)}"
+        if number > n_train:
+            rule = f"at most the number of training objects, {n_train}"
             raise argument_error("n_components", "landmarks", rule, str(number))
-        rng = np.random.default_rng(seed)
-        return np.asarray(X[rng.choice(len(X), number, replace=False)])
+        return np.random.default_rng(seed).choice(n_train, number, replace=False)
 
 
 @dataclass(frozen=True)
@@ -329,7 +333,13 @@ class TrainedKernels:
             "obs": ("obs", new.labels, NUMBERED if new.numbered else None),
             "basis": basis,
         }
-        if new is not train and not on_dask and all(member.is_kernel for member in members):
+        if (
+            len(landmarks := {member.landmarks for member in members}) == 1
+            and None not in landmarks
+        ):
+            rows = members[0].rows_of_landmarks(len(train.labels))
+            coords[LANDMARK] = "basis", train.labels[rows]
+        if new is not train and not on_dask and all(member.kernel.is_kernel for member in members):
             pairs = zip(members, self.functions, strict=True)
             own = [function.variances(new.features[member.space]) for member, function in pairs]
             coords[VARIANCE] = ("kernel", "obs"), np.stack(own)

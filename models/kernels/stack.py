@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import xarray as xr
+from numpy.typing import NDArray
 
 from ...validation import (
     ROUNDING,
@@ -32,10 +33,11 @@ from .labels import (
     check_distinct,
     check_ids,
     check_repeated,
+    listed,
     order_of,
     square_order,
 )
-from .source import DIMS, CompletedRows
+from .source import DIMS, LANDMARK, CompletedRows
 
 #: Attribute of a stack with the relative size of rounding errors of the kernels it was made from.
 PRECISION = "precision"
@@ -235,6 +237,35 @@ def check_gram(stack: xr.DataArray, owner: str, argument: str, besides: str = ""
         got = f"labels of columns: {label_difference(columns, rows)}"
     rule = "square, labelled alike in rows and columns: for a table of features pass kernels(X)"
     raise argument_error(argument, owner, rule + besides, got)
+
+
+def rows_of_landmarks(stack: xr.DataArray, owner: str, argument: str) -> NDArray[np.intp]:
+    """Rows (M,) of the objects whose kernels are the columns; all in order, of Gram matrices.
+
+    Raises ValueError unless each column is of another object, and the kernels between the landmarks
+    are symmetric and positive semidefinite. O(S M^3).
+    """
+    if np.array_equal(stack["obs"].values, stack["basis"].values):
+        return np.arange(stack.sizes["obs"])
+    objects = stack.indexes["obs"]
+    landmarks = pd.Index(stack[LANDMARK if LANDMARK in stack.coords else "basis"].values)
+    rule = "kernels of the objects with one another, or with landmarks among them: kernels(X), "
+    rule += "kernels.landmarks(50)(X) or, of a table with ids, kernels(X, X[:50])"
+    if len(landmarks) > len(objects):
+        got = f"{len(landmarks)} landmarks of {len(objects)} objects"
+        raise argument_error(argument, owner, rule, got)
+    if strangers := [label for label in landmarks.tolist() if label not in objects]:
+        got = f"shape {stack.shape}, whose columns {listed(strangers)} are not among the rows"
+        raise argument_error(argument, owner, rule, got)
+    check_distinct(landmarks, argument, owner, "of distinct landmarks")
+    first = dict(zip(reversed(objects.tolist()), range(len(objects))[::-1], strict=True))
+    rows = np.array([first[label] for label in landmarks.tolist()])
+    tolerance = precision_of(stack)
+    for matrix, name in zip(stack.values[:, rows], stack["kernel"].values, strict=True):
+        entry = f'{argument}["{name}"] between the landmarks'
+        check_square_symmetric(matrix, entry, owner, tolerance=tolerance)
+        check_psd((matrix + matrix.T) / 2, entry, owner, tolerance=tolerance)
+    return rows
 
 
 def _entries(kernels: Any, names: Iterable[Any], argument: str) -> list[str]:
