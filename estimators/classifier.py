@@ -147,6 +147,11 @@ class KernelClassifier(ModelPredictor, _Classifier):
         return "inla" if learned else "map"
 
     @override
+    def _responses_of_model(self) -> NDArray:
+        model: Any = self.model_
+        return np.asarray(model.coords["class"])[model.label_codes]
+
+    @override
     def _as_numbers(self, response: NDArray) -> NDArray[np.float64]:
         return np.searchsorted(self.classes_, response)[:, None].astype(float)
 

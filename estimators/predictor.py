@@ -160,9 +160,7 @@ class KernelPredictor(KernelReader):
         described = [str(self._fitted.table.attrs.get(name, name)) for name in self.kernel_names_]
         if described != list(self.kernel_names_):
             weights = weights.assign_coords(description=("kernel", described))
-        scores = self.selection_
-        if not self.model_.learned and scores is not None and "equal" in scores["weights"]:
-            note = "equal weights, chosen by held-out scores, not learned"
+        if not self.model_.learned and (note := self._note_of_weights):
             weights.attrs["note"] = note
         if why := weights.attrs.get("unreliable"):
             better = "more draws" if self.result_.attrs.get("kind") == "mcmc" else "engine='gibbs'"
@@ -268,6 +266,13 @@ class KernelPredictor(KernelReader):
         self._keep(chosen.kernels)
         self.model_ = self._declaration(chosen.kernels.weighted(rows), response, **chosen.options)
         return log_scores
+
+    @property
+    def _note_of_weights(self) -> str:
+        """What to say of weights that were not learned, or nothing."""
+        scores = self.selection_
+        chosen = scores is not None and "equal" in scores.coords.get("weights", [])
+        return "equal weights, chosen by held-out scores, not learned" if chosen else ""
 
     @property
     def _declaration(self) -> Callable[..., Any]:

@@ -123,6 +123,10 @@ class KernelRegressor(ModelPredictor, _Regressor):
         return INLA(max_points=POINTS)
 
     @override
+    def _responses_of_model(self) -> NDArray:
+        return self.model_["targets"].get_value()
+
+    @override
     def _as_numbers(self, response: NDArray) -> NDArray[np.float64]:
         return response.reshape(len(response), -1).astype(float)
 

@@ -1,13 +1,17 @@
 """Mode of the scores of a Gaussian-process classification whose hyperparameters are known."""
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...models.gaussian_process import GaussianProcessClassification
+from ...numerics import feature_scores, gaussian_scores
 from ...numerics.gaussian_process import cholesky
-from ...numerics.gaussian_scores import laplace, likelihood_of
+from ...numerics.gaussian_scores import Likelihood, likelihood_of
 from ..engine.engine import Run
 from ..engine.result import PointOutput
 from .hyperparameters import Hyperparameters
+
+type Array = NDArray[np.float64]
 
 
 def why_no_mode(model: GaussianProcessClassification) -> str | None:
@@ -17,20 +21,38 @@ def why_no_mode(model: GaussianProcessClassification) -> str | None:
 
 
 def find_mode_of_scores(model: GaussianProcessClassification, run: Run) -> PointOutput:
-    """Newton's method (Rasmussen & Williams 2006, algorithms 3.1 and 3.3). O(C N^3) a step."""
+    """Newton's method (Rasmussen & Williams 2006, algorithms 3.1 and 3.3).
+
+    O(C N^3) a step, at M landmarks as `feature_scores.laplace`.
+    """
     hyperparameters = Hyperparameters(model)
-    K = hyperparameters.covariance(hyperparameters.values(np.empty(0)))
-    fit = laplace(K, likelihood_of(model.label_codes, model.n_classes))
-    root = cholesky(K)
-    shape = tuple(len(model.coords[dim]) for dim in model.named_vars_to_dims["v"])
-    squares = float((fit.a * fit.mean).sum())
-    log_likelihood = float(fit.likelihood.log_density(fit.mean).sum())
-    log_density = log_likelihood - 0.5 * (squares + fit.a.size * np.log(2 * np.pi))
+    likelihood = likelihood_of(model.label_codes, model.n_classes)
+    v, f = (_of_all if hyperparameters.whole else _at_landmarks)(hyperparameters, likelihood)
+    log_density = float(likelihood.log_density(f).sum())
+    log_density -= 0.5 * (float(np.square(v).sum()) + v.size * np.log(2 * np.pi))
+    functions = () if v.shape[1] == 1 else (v.shape[1],)
     return PointOutput(
-        # With LL' = K, f = L v.
-        values={"v": (root.T @ fit.a).reshape(shape), "f": fit.mean.reshape(shape)},
+        values={"v": v.reshape(-1, *functions), "f": f.reshape(-1, *functions)},
         climbs=[np.array([log_density])],
         converged="yes",
         log_density=log_density,
         attributes={"lp_measure": "constrained"},
     )
+
+
+def _of_all(hyperparameters: Hyperparameters, likelihood: Likelihood) -> tuple[Array, Array]:
+    """Whitened scores and scores (N, C) of objects that are all landmarks."""
+    K = hyperparameters.covariance(hyperparameters.values(np.empty(0)))
+    fit = gaussian_scores.laplace(K, likelihood)
+    # With LL' = K, f = L v.
+    return cholesky(K).T @ fit.a, fit.mean
+
+
+def _at_landmarks(hyperparameters: Hyperparameters, likelihood: Likelihood) -> tuple[Array, Array]:
+    """Whitened scores (M, C) of landmarks, and scores (N, C)."""
+    values = hyperparameters.values(np.empty(0))
+    features = feature_scores.Features.of_landmarks(
+        hyperparameters.covariance(values), hyperparameters.covariance_of_landmarks(values)
+    )
+    fit = feature_scores.laplace(features, likelihood, 1.0)
+    return features.rotation @ fit.W, fit.mean
