@@ -193,9 +193,7 @@ class ModelPredictor(KernelPredictor):
         times = TIMES if self.kernels is None else (1.0,)
         return self._tried(covariance, values[chosen], times)
 
-    def _kernels_of(
-        self, fitted: FittedKernels, at: Rows, times: float | None = None
-    ) -> DataArray:
+    def _kernels_of(self, fitted: FittedKernels, at: Rows, times: float | None = None) -> DataArray:
         """Gram matrices (kernel, n, n) of some training objects."""
         if self.kernels is not None:
             return fitted.table[:, at, at]
