@@ -1,11 +1,12 @@
 """Held-out scores of the estimators' defaults and of scikit-learn's estimators.
 
 Objects are split at random into 70 % for training and 30 % for testing, classes stratified. Our
-estimators have their default parameters; beside them are those of the papers' models. scikit-learn's use all blocks side by side, z-scored on
-the training part and divided by the root of their number of features, so that blocks have equal
-weight (which does not affect trees). The SVC's probabilities are calibrated by cross-validation
-(Platt's sigmoid). The regression by a Gaussian process maximises its evidence over a scale, a width
-and the noise; the density and the intervals of regressions are of normal distributions.
+estimators have their default parameters; beside them are those of the papers' models.
+scikit-learn's use all blocks side by side, z-scored on the training part and divided by the root of
+their number of features, so that blocks have equal weight (which does not affect trees). The SVC's
+probabilities are calibrated by cross-validation (Platt's sigmoid). The regression by a Gaussian
+process maximises its evidence over a scale, a width and the noise; the density and the intervals of
+regressions are of normal distributions.
 
 The defaults were chosen on 70/30 splits of the training parts alone, by rules written before: one
 family of kernels rather than two, equal weights, and predictions at the mode of the scores.

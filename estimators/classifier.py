@@ -11,6 +11,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from ..inference.engine.engine import as_engine
 from ..inference.gaussian_process.choice import SCALES, Tried, tried_for_classes
 from ..models import GaussianProcessClassification, MultinomialProbit
+from ..models.learned_scale import LEARNED, LearnedScale, check_rate
 from ..numerics.gaussian_scores import likelihood_of
 from ..validation import argument_error
 from .of_model import ModelPredictor
@@ -158,8 +159,9 @@ class KernelClassifier(ModelPredictor, _Classifier):
     @override
     def _tried(self, covariance: Any, response: NDArray, times: Any) -> list[Tried]:
         codes = np.searchsorted(self.classes_, response)
-        scale = self._options.get("scale")
-        scales = (float(scale),) if isinstance(scale, int | float) else SCALES
+        owner = self._declaration.__name__
+        scale = check_rate(self._options.get("scale", LEARNED), "scale", owner)
+        scales = SCALES if isinstance(scale, LearnedScale) else (scale,)
         likelihood = likelihood_of(codes, len(self.classes_))
         return tried_for_classes(covariance, likelihood, times, scales)
 

@@ -3,6 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from inspect import signature
 from typing import Any, ClassVar, override
 
 import numpy as np
@@ -19,6 +20,7 @@ from ..models.combinations.sums import FixedWeights
 from ..models.kernels import inverse_multiquadric
 from ..models.kernels.base import Radial
 from ..models.kernels.features import Objects
+from ..models.kernels.labels import listed
 from ..models.kernels.source import ParametricStack
 from ..validation import argument_error
 from .blocks import RANK, FittedKernels
@@ -49,12 +51,13 @@ class ModelPredictor(KernelPredictor):
 
     @property
     @override
-    def _declaration(self) -> Callable[..., Any]:
+    def _declaration(self) -> Any:
         if self.model is None:
             return self._model
-        if not (isinstance(self.model, type) and self.model in PAPERS):
-            known = ", ".join(f"kz.{each.__name__}" for each in PAPERS)
-            rule = f"the class of a model, one of {known}"
+        known = [each for each in PAPERS if self._argument in signature(each).parameters]
+        if self.model not in known:
+            rule = f"the class of a model with {self._argument!r}, one of "
+            rule += ", ".join(f"kz.{each.__name__}" for each in known)
             raise argument_error("model", type(self).__name__, rule, repr(self.model))
         return self.model
 
@@ -73,6 +76,27 @@ class ModelPredictor(KernelPredictor):
     @abstractmethod
     def _engine_of_gaussian_process(self) -> Any:
         """Engine of the default model."""
+
+    @override
+    def _rows_of_model(self, kernels: FittedKernels, rows: Any) -> DataArray | ParametricStack:
+        stack = super()._rows_of_model(kernels, rows)
+        if rows is None or not self._of_gaussian_process or not is_gram(kernels):
+            return stack
+        # An object without weight is none of the process.
+        return stack.isel(basis=np.unique(rows))
+
+    @override
+    def kernel_stack(self, X: Any) -> DataArray | ParametricStack:
+        stack = super().kernel_stack(X)
+        if isinstance(stack, ParametricStack) or not self._of_gaussian_process:
+            return stack
+        basis = self.model_.coords["basis"]
+        return stack if len(basis) == stack.sizes["basis"] else stack.sel(basis=list(basis))
+
+    @property
+    @override
+    def _sampler(self) -> str:
+        return "nuts" if self._of_gaussian_process else super()._sampler
 
     @property
     @override
@@ -94,6 +118,13 @@ class ModelPredictor(KernelPredictor):
         if given is not None and not isinstance(given, Mapping):
             rule = "a dict of arguments of the model by name, or None"
             raise argument_error("model_options", type(self).__name__, rule, repr(given))
+        taken = signature(self._declaration).parameters.keys()
+        taken -= {"kernels", "classes", self._argument}
+        if unknown := [name for name in given or {} if name not in taken]:
+            rule = (
+                f"a dict of arguments of {self._declaration.__name__}: {', '.join(sorted(taken))}"
+            )
+            raise argument_error("model_options", type(self).__name__, rule, listed(unknown))
         chosen = dict.fromkeys(self._without_choice, AUTO)
         return super()._options | chosen | dict(given or {})
 

@@ -1,7 +1,7 @@
 """What classifiers and regressors share: kernels, model, engine and result."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -34,6 +34,7 @@ from ..models.kernels.labels import (
     labels_of,
     listed,
 )
+from ..models.kernels.source import ParametricStack
 from ..validation import argument_error, check_real, check_undated, check_unmasked
 from .blocks import RANK, SCALE, FittedKernels, KernelReader, attempt, ids_of
 
@@ -163,7 +164,8 @@ class KernelPredictor(KernelReader):
         if not self.model_.learned and (note := self._note_of_weights):
             weights.attrs["note"] = note
         if why := weights.attrs.get("unreliable"):
-            better = "more draws" if self.result_.attrs.get("kind") == "mcmc" else "engine='gibbs'"
+            is_sampled = self.result_.attrs.get("kind") == "mcmc"
+            better = "more draws" if is_sampled else f"engine={self._sampler!r}"
             model: Any = self.model_
             scale = getattr(model, "upsilon", None)
             if isinstance(scale, float) and scale >= SLOW * model.tau:
@@ -264,8 +266,18 @@ class KernelPredictor(KernelReader):
         else:
             chosen, log_scores = self._choose(X, fitted, response, order, rows)
         self._keep(chosen.kernels)
-        self.model_ = self._declaration(chosen.kernels.weighted(rows), response, **chosen.options)
+        stack = self._rows_of_model(chosen.kernels, rows)
+        self.model_ = self._declaration(stack, response, **chosen.options)
         return log_scores
+
+    def _rows_of_model(self, kernels: FittedKernels, rows: Any) -> DataArray | ParametricStack:
+        """Kernels with a row for each response."""
+        return kernels.weighted(rows)
+
+    @property
+    def _sampler(self) -> str:
+        """Engine whose weights can be read where those of an approximation cannot."""
+        return "gibbs"
 
     @property
     def _note_of_weights(self) -> str:
@@ -275,7 +287,7 @@ class KernelPredictor(KernelReader):
         return "equal weights, chosen by held-out scores, not learned" if chosen else ""
 
     @property
-    def _declaration(self) -> Callable[..., Any]:
+    def _declaration(self) -> Any:
         """Class of the model."""
         return self._model
 
