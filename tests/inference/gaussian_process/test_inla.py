@@ -1,5 +1,6 @@
 import arviz as az
 import numpy as np
+import pandas as pd
 import pymc as pm
 import pytest
 from scipy.special import expit, logsumexp
@@ -25,6 +26,16 @@ def with_widths(ard=True):
     return REGRESSION(kernels(X), targets)
 
 
+def on_landmarks(n_classes=None, kernels=None, **options):
+    X = pd.DataFrame(features(11), index=list("abcdefghijk"))
+    kernels = kz.gaussian(0.7) | kz.linear() if kernels is None else kernels
+    stack = kernels(X, X.loc[["c", "a", "i", "f"]])
+    if n_classes is None:
+        targets = np.column_stack([np.sin(2 * X[0]), X[1]])
+        return REGRESSION(stack, targets, **options)
+    return CLASSIFICATION(stack, np.arange(11) % n_classes, **options)
+
+
 MODELS = {
     "regression": REGRESSION.example,
     "three classes": CLASSIFICATION.example,
@@ -34,6 +45,13 @@ MODELS = {
     "concentrations": lambda: REGRESSION.example(
         combination=kz.combinations.DirichletWeights(varphi=0.3), scale=2.0
     ),
+    "landmarks, outputs": on_landmarks,
+    "landmarks, two classes": lambda: on_landmarks(2),
+    "landmarks, three classes": lambda: on_landmarks(3),
+    "landmarks, widths": lambda: on_landmarks(
+        3, kz.gaussian(kz.kernels.Theta(2, 3, ard=True)) | kz.linear()
+    ),
+    "landmarks, known": lambda: on_landmarks(2, scale=2.0, combination="fixed"),
     "known": lambda: CLASSIFICATION.example(scale=2.0, combination="fixed"),
 }
 
@@ -71,13 +89,15 @@ def test_the_covariance_is_the_declarations(model):
     hyperparameters = Hyperparameters(model)
     values = hyperparameters.values(hyperparameters.start)
     v = np.random.default_rng(2).normal(size=[len(model.coords[d]) for d in dims_of_v(model)])
-    root = np.linalg.cholesky(hyperparameters.covariance(values))
+    own = hyperparameters.covariance_of_landmarks(values)
+    weights = np.linalg.solve(np.linalg.cholesky(own).T, v.reshape(len(v), -1))
+    expected = (hyperparameters.covariance(values) @ weights).reshape(-1, *v.shape[1:])
     given = {name: each[None] for name, each in hyperparameters.as_declared(
         {name: values[name][None] for name in hyperparameters.blocks}
     ).items()}  # fmt: skip
     posterior = az.from_dict({"posterior": given | {"v": v[None, None]}})["posterior"]
     f = pm.compute_deterministics(posterior.to_dataset(), model=model, progressbar=False)["f"]
-    assert np.allclose(f[0, 0], np.tensordot(root, v, axes=1))
+    assert np.allclose(f[0, 0], expected)
 
 
 def dims_of_v(model):
