@@ -26,15 +26,15 @@ A              precision of W, I + s Phi' D Phi                   `Precision`
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol, Self, override
+from typing import NamedTuple, Protocol, Self, override
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigh, helmert
 
-from .gaussian_process import Array, cholesky, log_det, solve, solve_triangular
+from .gaussian_process import Array, cholesky, inverse, log_det, solve, solve_triangular
 from .gaussian_scores import NEWTON_STEPS, SHARES, Likelihood, Sites
 
 #: Least eigenvalue of Phi'Phi that is kept, relative to the largest one: the data say nothing of
@@ -48,6 +48,9 @@ NEWTON_NATS = 1e-7
 #: relative to the first one, that ends them.
 GRADIENT_STEPS = 20
 GRADIENT_REST = 1e-2
+#: The same of solutions that derivatives need.
+SOLVED = 1e-14
+SOLUTION_STEPS = 500
 #: Numbers in the features from which their weighted squares, O(N m^2), are in single precision: it
 #: saves 40 % of a fit, with the same log evidence to four decimals.
 SINGLE = 500_000
@@ -112,6 +115,22 @@ class Features:
         roots = np.sqrt(squares)
         return cls(rotation * roots, rotation / roots, rotation, squares)
 
+    def gradient(self, pulled: Array) -> tuple[Array, Array]:
+        """Gradients with respect to K_nm (N, M) and K_mm (M, M) by that of the covariance.
+
+        `pulled` (N, m) is G Phi, if G (N, N) is the gradient with respect to Phi Phi' scaled, and
+        the kernels are scaled alike. O(N m M).
+        """
+        of_landmarks = self.map @ (self.values.T @ pulled) @ self.map.T
+        return 2.0 * pulled @ self.map.T, -(of_landmarks + of_landmarks.T) / 2
+
+    def whitened(self, W: Array, normal: Array) -> Array:
+        """Scores v (S, M, C) with f = sqrt(s) K_nm L^-T v, of weights (S, m, C).
+
+        The directions that are not among the features have the standard `normal` scores (S, M, C).
+        """
+        return normal + self.rotation @ (W - self.rotation.T @ normal)
+
 
 def _kept(matrix: Array, least: float) -> tuple[Array, Array]:
     """Eigenvalues of a matrix that are not negligible, and their eigenvectors."""
@@ -120,11 +139,39 @@ def _kept(matrix: Array, least: float) -> tuple[Array, Array]:
     return values[keep], vectors[:, keep]
 
 
+class Term(NamedTuple):
+    """A part of the precision: s Phi' diag(weights) Phi, of one class or a pair of them.
+
+    Attributes
+    ----------
+    inverse : array (m, m)
+        The log determinant changes by the trace of s times it and Phi' diag(change) Phi.
+    weights : array (N,)
+    slopes : array (N, C)
+        Derivatives of the weights with respect to the scores.
+    """
+
+    inverse: Array
+    weights: Array
+    slopes: Array
+
+
 class Precision(Protocol):
     """Posterior precision of the weights of all functions."""
 
     #: Log determinant.
     log_det: float
+
+    def __init__(self, features: Features, sites: Sites, scale: float): ...
+
+    def solve(self, b: Array) -> Array:
+        """A^-1 b for b (m, C)."""
+
+    def terms(self, p: Array) -> Iterator[Term]:
+        """Parts of the precision at probabilities p (N, C), whose curvature it has."""
+
+    def covariances(self, values: Array) -> Array:
+        """Covariances (n, C, C) of Phi W for objects with features (n, m). O(n C^2 m^2)."""
 
     def deviations(self, normal: Array) -> Array:
         """Draws (S, m, C) with this precision, of standard normal numbers (S, m, C)."""
@@ -171,10 +218,43 @@ class OfContrasts(Precision):
         contrasts = flat.reshape(self.contrasts.shape[1], self.n_features, *shared.shape[:-2])
         return np.moveaxis(contrasts, (0, 1), (-1, -2)) @ self.contrasts.T + shared
 
+    @override
     def solve(self, b: Array) -> Array:
-        """A^-1 b for b (..., m, C)."""
         flat, shared = self._split(b)
         return self._join(solve(self.factor, flat), shared)
+
+    @cached_property
+    def blocks(self) -> Array:
+        """Inverse (C - 1, m, C - 1, m) of the precision of the contrasts."""
+        shape = (self.contrasts.shape[1], self.n_features) * 2
+        return inverse(self.factor).reshape(shape)
+
+    @override
+    def terms(self, p: Array) -> Iterator[Term]:
+        if self.n_classes == 1:
+            weights = p[:, 0] * (1.0 - p[:, 0])
+            yield Term(self.blocks[0, :, 0], weights, weights[:, None] * (1.0 - 2.0 * p))
+            return
+        classes = np.eye(self.n_classes)
+        for c in range(self.n_classes):
+            for e in range(c):
+                direction = self.contrasts[c] - self.contrasts[e]
+                block = np.einsum("i,iajb,j->ab", direction, self.blocks, direction, optimize=True)
+                weights = p[:, c] * p[:, e]
+                yield Term(block, weights, weights[:, None] * (classes[c] + classes[e] - 2.0 * p))
+
+    @override
+    def covariances(self, values: Array) -> Array:
+        n_contrasts = self.contrasts.shape[1]
+        of_contrasts = np.empty((len(values), n_contrasts, n_contrasts))
+        for i in range(n_contrasts):
+            for j in range(i + 1):
+                along = np.einsum("nm,nm->n", values @ self.blocks[i, :, j], values)
+                of_contrasts[:, i, j] = of_contrasts[:, j, i] = along
+        if self.n_classes == 1:
+            return of_contrasts
+        shared = np.einsum("nm,nm->n", values, values) / self.n_classes
+        return self.contrasts @ of_contrasts @ self.contrasts.T + shared[:, None, None]
 
     @override
     def deviations(self, normal: Array) -> Array:
@@ -186,6 +266,7 @@ class ByClass(Precision):
     """Precision of the weights of each class given those of the others. O(C N m^2 + C m^3)."""
 
     def __init__(self, features: Features, sites: Sites, scale: float):
+        self.problem = features, sites, scale
         shares = sites.d / sites.total[:, None] if sites.coupled else 0.0
         self.factors = []
         for weights in (sites.d * (1.0 - shares)).T:
@@ -194,6 +275,23 @@ class ByClass(Precision):
             self.factors.append(cholesky(matrix))
         #: Not less than that of all classes together (Fischer's inequality).
         self.log_det = sum(map(log_det, self.factors))
+
+    @override
+    def solve(self, b: Array) -> Array:
+        return _conjugate_gradients(*self.problem, b, rest=SOLVED, steps=SOLUTION_STEPS)
+
+    @override
+    def terms(self, p: Array) -> Iterator[Term]:
+        coupled = p.shape[1] > 1
+        for c, factor in enumerate(self.factors):
+            own = p[:, [c]]
+            weights = own * (1.0 - own)
+            slopes = (np.arange(p.shape[1]) == c) - p if coupled else 1.0 - own
+            yield Term(inverse(factor), weights[:, 0], own * (1.0 - 2.0 * own) * slopes)
+
+    @override
+    def covariances(self, values: Array) -> Array:
+        return self.variances(values, 1.0)[:, :, None] * np.eye(len(self.factors))
 
     @override
     def deviations(self, normal: Array) -> Array:
@@ -211,30 +309,102 @@ class ByClass(Precision):
 
 @dataclass(frozen=True)
 class FeatureScores:
-    """Normal approximation of the weights at their posterior mode.
+    """Normal approximation of the weights, at their posterior mode or the best one.
 
     Attributes
     ----------
     features : Features
     likelihood : Likelihood
     scale : float
+    a : array (N, C)
+        W = sqrt(s) Phi'a; residuals at the mode.
     W : array (m, C)
-        Mode of the weights.
+        Mean of the weights.
     mean : array (N, C)
         Scores there.
+    sites : Sites
     precision : Precision
     log_evidence : float
-        Laplace's approximation; of many classes a lower one, see `ByClass`.
+        Laplace's approximation at the mode, of many classes a lower one, see `ByClass`; or a lower
+        bound.
     """
 
     features: Features
     likelihood: Likelihood
     scale: float
+    a: Array
     W: Array
     mean: Array
     sites: Sites
     precision: Precision
     log_evidence: float
+
+    @property
+    def log_det(self) -> float:
+        """Log determinant of the precision."""
+        return self.precision.log_det
+
+    @property
+    def squares(self) -> float:
+        """Sum of squares of the mean weights."""
+        return float(np.square(self.W).sum())
+
+    def at(self, sites: Sites, b: Array) -> Self:
+        """Approximation with other sites, and the linear terms b (N, C) of their likelihood."""
+        precision = type(self.precision)(self.features, sites, self.scale)
+        root, values = np.sqrt(self.scale), self.features.values
+        W = precision.solve(root * (values.T @ b))
+        mean = root * (values @ W)
+        changed = {"a": b - sites.apply(mean), "W": W, "mean": mean, "sites": sites}
+        return replace(self, **changed, precision=precision, log_evidence=np.nan)
+
+    def covariances(self) -> Array:
+        """Covariances (N, C, C) of the scores of each object."""
+        return self.scale * self.precision.covariances(self.features.values)
+
+    def without_matrices(self) -> tuple[Array, Array]:
+        """Return a and d (N, C), of which `with_matrices` makes the approximation again."""
+        return self.a, self.sites.d
+
+    @classmethod
+    def with_matrices(
+        cls, features: Features, likelihood: Likelihood, scale: float, a: Array, d: Array
+    ) -> Self:
+        """Approximation of a and d; its evidence is NaN."""
+        sites, root = Sites(d), np.sqrt(scale)
+        W = root * (features.values.T @ a)
+        mean = root * (features.values @ W)
+        precision = _kind(features, likelihood)(features, sites, scale)
+        return cls(features, likelihood, scale, a, W, mean, sites, precision, np.nan)
+
+    def gradient(self) -> Array:
+        """Gradient of Laplace's log evidence with respect to the covariance, times Phi (N, m).
+
+        The covariance is s Phi Phi' (N, N). Rasmussen & Williams (2006), section 5.5.1. O(N m^2)
+        for each of the `Precision.terms`.
+        """
+        values = self.features.values
+        slope, curved = np.zeros_like(self.a), np.zeros_like(values)
+        for block, weights, slopes in self.precision.terms(
+            self.likelihood.probabilities(self.mean)
+        ):
+            along = values @ block
+            # The mode moves with the covariance, and the determinant with the mode.
+            slope -= 0.5 * self.scale * np.einsum("nm,nm->n", along, values)[:, None] * slopes
+            curved += weights[:, None] * along
+        moved = values @ self.precision.solve(values.T @ slope)
+        moved = slope - self.scale * self.sites.apply(moved)
+        explicit = (self.a + moved) @ (self.a.T @ values)
+        return 0.5 * (explicit + self.a @ (moved.T @ values) - curved)
+
+    def log_ratios(self, normal: Array) -> tuple[Array, Array]:
+        """Draws W (S, m, C), and log p(t | W) p(W) / q(W) (S,), of standard `normal` numbers."""
+        deviations = self.precision.deviations(normal)
+        W = self.W + deviations
+        f = np.sqrt(self.scale) * np.tensordot(self.features.values, W, axes=(1, 1))
+        log_likelihood = self.likelihood.log_density(f.swapaxes(0, 1)).sum(axis=1)
+        squares = np.square(normal).sum(axis=(1, 2)) - np.square(W).sum(axis=(1, 2))
+        return W, log_likelihood + 0.5 * (squares - self.precision.log_det)
 
     @cached_property
     def by_class(self) -> ByClass:
@@ -257,11 +427,10 @@ class FeatureScores:
         The normal approximation of the object's likelihood is divided out: exact for one function,
         and of several ones by class, given the other classes' scores.
         """
-        p = self.likelihood.probabilities(self.mean)
         variances = self.by_class.variances(self.features.values, self.scale)
-        rest = np.maximum(1.0 - p * (1.0 - p) * variances, LEAST_REST)
-        residual = self.likelihood.observed - p
-        return self.mean - variances * residual / rest, variances / rest
+        own = np.einsum("ncc->nc", self.sites.matrices())
+        rest = np.maximum(1.0 - own * variances, LEAST_REST)
+        return self.mean - variances * self.a / rest, variances / rest
 
     def draw(self, number: int, rng: np.random.Generator) -> Array:
         """Draws of the weights (draw, m, C), of many classes each given the others."""
@@ -301,8 +470,7 @@ def laplace(
     O(C N m) for each step of conjugate gradients. See Rasmussen & Williams (2006), section 3.4.
     """
     n_objects, n_functions = likelihood.shape
-    size = len(features.squares) * max(1, n_functions - 1)
-    joint = n_functions == 1 or size <= most_coupled
+    kind = _kind(features, likelihood, most_coupled)
     values, root = features.values, np.sqrt(scale)
     W = np.zeros((len(features.squares), n_functions)) if start is None else start
 
@@ -320,7 +488,7 @@ def laplace(
         p = likelihood.probabilities(f)
         gradient = root * (values.T @ (observed - p)) - W
         sites = Sites.at(p)
-        if joint:
+        if kind is OfContrasts:
             step = OfContrasts(features, sites, scale).solve(gradient)
         else:
             step = _conjugate_gradients(features, sites, scale, gradient)
@@ -334,31 +502,52 @@ def laplace(
             W, f, top = W + size_of_step * step, f + size_of_step * along, new
         if top - before < tolerance * n_objects:
             break
-    sites = Sites.at(likelihood.probabilities(f))
-    precision: Precision = (OfContrasts if joint else ByClass)(features, sites, scale)
+    p = likelihood.probabilities(f)
+    sites = Sites.at(p)
+    precision = kind(features, sites, scale)
     evidence = top - 0.5 * precision.log_det
-    return FeatureScores(features, likelihood, scale, W, f, sites, precision, evidence)
+    a = observed - p
+    return FeatureScores(features, likelihood, scale, a, W, f, sites, precision, evidence)
 
 
-def _conjugate_gradients(features: Features, sites: Sites, scale: float, b: Array) -> Array:
+def is_joint(features: Features, likelihood: Likelihood, most_coupled: int = COUPLED) -> bool:
+    """Whether the weights of all functions are factorised together."""
+    n_functions = likelihood.shape[1]
+    return n_functions == 1 or (n_functions - 1) * len(features.squares) <= most_coupled
+
+
+def _kind(
+    features: Features, likelihood: Likelihood, most_coupled: int = COUPLED
+) -> type[OfContrasts | ByClass]:
+    return OfContrasts if is_joint(features, likelihood, most_coupled) else ByClass
+
+
+def _conjugate_gradients(
+    features: Features,
+    sites: Sites,
+    scale: float,
+    b: Array,
+    rest: float = GRADIENT_REST,
+    steps: int = GRADIENT_STEPS,
+) -> Array:
     """A^-1 b (m, C), nearly, preconditioned by the diagonal of its mean over objects."""
     values = features.values
     diagonal = 1.0 + scale * features.squares[:, None] * np.mean(
         sites.d * (1.0 - sites.d / sites.total[:, None]), axis=0
     )
     x = np.zeros_like(b)
-    rest = b
-    direction = rest / diagonal
-    norm = first = float((rest * direction).sum())
-    for _ in range(GRADIENT_STEPS):
+    residual = b
+    direction = residual / diagonal
+    norm = first = float((residual * direction).sum())
+    for _ in range(steps):
         image = scale * (values.T @ sites.apply(values @ direction)) + direction
         share = norm / float((direction * image).sum())
         x = x + share * direction
-        rest = rest - share * image
-        scaled = rest / diagonal
+        residual = residual - share * image
+        scaled = residual / diagonal
         before = norm
-        norm = float((rest * scaled).sum())
-        if norm <= GRADIENT_REST * first:
+        norm = float((residual * scaled).sum())
+        if norm <= rest * first:
             break
         direction = scaled + norm / before * direction
     return x
@@ -441,6 +630,12 @@ class NormalFeatureScores:
         fits -= (explained / totals).sum(axis=0)
         determinants = len(self.of.targets) - (self.scale * squares / totals).sum(axis=0)
         return of_scale, 0.5 * (fits - determinants) / self.noise
+
+    def gradient_of_covariance(self) -> Array:
+        """Gradient of the log evidence with respect to s Phi Phi' (N, N), times Phi. O(N m P)."""
+        values, projections = self.of.features.values, self.of.projections / self.totals
+        a = (self.of.targets - np.sqrt(self.scale) * (values @ self.W)) / self.noise
+        return 0.5 * (a @ projections.T - values * (1.0 / self.totals).sum(axis=1))
 
     def left_out(self) -> tuple[Array, Array]:
         """Mean and variance (N, P) of every target given all others. O(N m P).

@@ -26,7 +26,7 @@ v              whitened scores, f = L v with LL' = K            ``v`` (N, C)
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Protocol, Self, override
 
@@ -258,6 +258,44 @@ class Curvature:
         return covariances
 
 
+class NormalScores(Protocol):
+    """Normal approximation of the scores, in any form."""
+
+    @property
+    def likelihood(self) -> Likelihood:
+        """Likelihood of the scores."""
+
+    @property
+    def a(self) -> Array:
+        """Weights (N, C); scores are the prior covariance times these."""
+
+    @property
+    def mean(self) -> Array:
+        """Mean of the scores (N, C)."""
+
+    @property
+    def sites(self) -> Sites:
+        """W of every object."""
+
+    @property
+    def log_det(self) -> float:
+        """Log determinant of I + K W."""
+
+    @property
+    def squares(self) -> float:
+        """Sum of a'K a over all functions."""
+
+    @property
+    def log_evidence(self) -> float:
+        """Laplace's approximation at the mode, or a lower bound; NaN if unknown."""
+
+    def at(self, sites: Sites, b: Array) -> Self:
+        """Approximation with other sites, and the linear terms b (N, C) of their likelihood."""
+
+    def covariances(self) -> Array:
+        """Covariances (N, C, C) of the scores of each object."""
+
+
 @dataclass(frozen=True)
 class GaussianScores:
     """Normal approximation N(K a, (K^-1 + W)^-1) of the scores.
@@ -283,6 +321,31 @@ class GaussianScores:
     def K(self) -> Array:
         """Prior covariance (N, N) of a function."""
         return self.curvature.K
+
+    @property
+    def sites(self) -> Sites:
+        """W of every object."""
+        return self.curvature.sites
+
+    @property
+    def log_det(self) -> float:
+        """Log determinant of I + K W."""
+        return self.curvature.log_det
+
+    @property
+    def squares(self) -> float:
+        """Sum of a'K a over all functions."""
+        return float((self.a * self.mean).sum())
+
+    def at(self, sites: Sites, b: Array) -> Self:
+        """Approximation with other sites, and the linear terms b (N, C) of their likelihood."""
+        curvature = Curvature(self.K, sites)
+        a = b - curvature.apply(self.K @ b)
+        return replace(self, a=a, mean=self.K @ a, curvature=curvature, log_evidence=np.nan)
+
+    def covariances(self) -> Array:
+        """Covariances (N, C, C) of the scores of each object."""
+        return self.curvature.covariances()
 
     def without_matrices(self) -> tuple[Array, Array]:
         """Return a and d (N, C), of which `with_matrices` makes the approximation again."""
@@ -413,35 +476,32 @@ def _uphill(
     return a, f, value, 0.0
 
 
-def best_gaussian(start: GaussianScores) -> GaussianScores:
+def best_gaussian[S: NormalScores](start: S) -> S:
     """Improve a normal approximation until its bound on the log evidence rises no more.
 
     Each step replaces W and its linear terms by their expectations, W by one with their diagonal;
-    it is halved where the bound would fall. O(C N^3) an iteration.
+    it is halved where the bound would fall. An iteration costs an approximation and `covariances`.
     """
-    likelihood, K = start.likelihood, start.K
-    sites = start.curvature.sites
+    sites = start.sites
     b = sites.apply(start.mean) + start.a
     # Where the present step began, and where it leads if it is not shortened.
     old = new = sites.d, b
-    best: GaussianScores | None = None
+    best: S | None = None
     step = 1.0
     for _ in range(BOUND_STEPS):
-        curvature = Curvature(K, sites)
-        a = b - curvature.apply(K @ b)
-        mean = K @ a
-        covariances = curvature.covariances()
-        expected, residual, diagonal = _expectations(likelihood, mean, covariances)
+        fit = start.at(sites, b)
+        covariances = fit.covariances()
+        expected, residual, diagonal = _expectations(fit.likelihood, fit.mean, covariances)
         spread = float((sites.matrices() * covariances).sum())
-        bound = expected - 0.5 * (curvature.log_det - spread + float((a * mean).sum()))
+        bound = expected - 0.5 * (fit.log_det - spread + fit.squares)
         if best is None or bound >= best.log_evidence:
             gain = np.inf if best is None else bound - best.log_evidence
-            best = GaussianScores(likelihood, a, mean, curvature, bound)
+            best = replace(fit, log_evidence=bound)  # type: ignore[type-var]
             if gain < BOUND_NATS:
                 break
             target = Sites.of_diagonal(diagonal)
             old = sites.d, b
-            new = target.d, target.apply(mean) + residual
+            new = target.d, target.apply(fit.mean) + residual
             step = min(1.0, 2 * step)
         else:
             step /= 2

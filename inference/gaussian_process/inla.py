@@ -22,29 +22,23 @@ from scipy.special import gammaincinv, logsumexp, ndtr
 from scipy.stats import multivariate_t, norm, qmc
 
 from ...models.gaussian_process import GaussianProcessRegression
-from ...numerics.gaussian_process import (
-    NormalRegression,
-    NotPositiveDefiniteError,
-    cholesky,
-    product,
-)
-from ...numerics.gaussian_scores import (
-    GaussianScores,
-    Likelihood,
-    best_gaussian,
-    laplace,
-    likelihood_of,
-)
+from ...numerics.gaussian_process import NotPositiveDefiniteError
 from ...validation import Count
 from ..engine.convergence import k_hat_of_ratios
 from ..engine.engine import Run
 from ..engine.progress import ProgressBar
 from ..engine.result import IntegratedOutput
+from .conditionals import (
+    Conditional,
+    Conditionals,
+    Sites,
+    conditionals_of,
+    likelihood_of,
+    systematic,
+)
 from .hyperparameters import GaussianProcess, Hyperparameters
 
 type Array = NDArray[np.float64]
-# Of classes, what makes the best normal approximation again; of normal targets nothing.
-type Sites = tuple[Array, ...]
 
 #: Evaluations whose scores are kept as starts of others.
 MAX_STARTS = 100
@@ -63,51 +57,32 @@ IMPOSSIBLE = 1e10
 MODE_ITERATIONS = 500
 #: Norm of the gradient, per coordinate, at which the search for the mode ends.
 MODE_TOLERANCE = 1e-4
-#: Draws of the scores at each point, of which a mean is the point's evidence.
-SCORES_DRAWN = 64
 
 
 @dataclass
 class Posterior:
     """Evidence times prior of the coordinates of the hyperparameters, and the scores at each.
 
-    `normal` and `noise` are standard normal numbers (obs, function, draw) of which the scores'
-    draws are made at every point: with the same ones, points are compared with less noise. `found`
-    are the coordinates of former evaluations and the weights of the scores there: Newton's method
-    begins with the nearest ones.
+    `found` are the coordinates of former evaluations and the weights of the scores there: Newton's
+    method begins with the nearest ones.
     """
 
     hyperparameters: Hyperparameters
-    targets: Array | None
-    likelihood: Likelihood | None
-    normal: Array
-    noise: Array
+    conditionals: Conditionals
     found: list[tuple[Array, Array]] = field(default_factory=list)
 
     @classmethod
     def of(cls, model: GaussianProcess, rng: np.random.Generator) -> "Posterior":
         """Read the current data of a model."""
         hyperparameters = Hyperparameters(model)
-        if isinstance(model, GaussianProcessRegression):
-            targets = model.target_values
-            none = np.empty(0)
-            return cls(hyperparameters, targets.reshape(len(targets), -1), None, none, none)
-        codes = model.label_codes
-        likelihood = likelihood_of(codes, model.n_classes)
-        normal, noise = rng.standard_normal((2, *likelihood.shape, SCORES_DRAWN))
-        return cls(hyperparameters, None, likelihood, normal, noise)
+        return cls(hyperparameters, conditionals_of(model, hyperparameters, rng))
 
-    def scores(self, z: Array) -> NormalRegression | GaussianScores:
-        """Posterior of the scores given hyperparameters; of classes, Laplace's. O(C N^3)."""
-        values = self.hyperparameters.values(z)
-        K = self.hyperparameters.covariance(values)
-        if self.targets is not None:
-            noise = np.broadcast_to(1.0 / values["gamma"], self.targets.shape[1])
-            return NormalRegression(K, self.targets, noise)
-        assert self.likelihood is not None
-        fit = laplace(K, self.likelihood, self._nearest(z))
-        self.found.append((z.copy(), fit.a))
-        del self.found[:-MAX_STARTS]
+    def scores(self, z: Array) -> Conditional:
+        """Posterior of the scores given hyperparameters; of classes, Laplace's."""
+        fit = self.conditionals.at(self.hyperparameters.values(z), self._nearest(z))
+        if fit.start is not None:
+            self.found.append((z.copy(), fit.start))
+            del self.found[:-MAX_STARTS]
         return fit
 
     def _nearest(self, z: Array) -> Array | None:
@@ -121,32 +96,19 @@ class Posterior:
 
         Raises NotPositiveDefiniteError.
         """
-        fit = self.scores(z)
-        prior = self.hyperparameters.log_prior(z)[0]
-        if isinstance(fit, NormalRegression):
-            return np.array([fit.log_evidence + prior]), ()
-        best = best_gaussian(fit)
-        root = cholesky(best.K)
-        log_ratios = best.log_ratios(root, best.draw(root, self.normal, self.noise))
-        return log_ratios + prior, best.without_matrices()
+        log_ratios, sites = self.scores(z).log_ratios()
+        return log_ratios + self.hyperparameters.log_prior(z)[0], sites
 
-    def scores_at(self, z: Array, sites: Sites) -> NormalRegression | GaussianScores:
-        """Posterior of the scores as `log_ratios` found it. O(C N^3)."""
-        if self.likelihood is None:
-            return self.scores(z)
-        K = self.hyperparameters.covariance(self.hyperparameters.values(z))
-        return GaussianScores.with_matrices(K, self.likelihood, *sites)
+    def scores_at(self, z: Array, sites: Sites) -> Conditional:
+        """Posterior of the scores as `log_ratios` found it."""
+        return self.conditionals.again(self.hyperparameters.values(z), sites)
 
     def with_gradient(self, z: Array) -> tuple[float, Array]:
-        """Laplace's log evidence plus log prior, and its gradient. O(C N^3 + K N^2)."""
+        """Log evidence plus log prior, of classes Laplace's, and its gradient."""
         fit = self.scores(z)
-        values = self.hyperparameters.values(z)
         prior, gradient = self.hyperparameters.log_prior(z)
-        of_noise: Array | None = None
-        if isinstance(fit, NormalRegression):
-            of_covariance, of_noise = fit.gradient()
-        else:
-            of_covariance = fit.gradient()
+        of_covariance, of_noise = fit.gradient()
+        values = self.hyperparameters.values(z)
         gradient += self.hyperparameters.chain(z, values, of_covariance, of_noise)
         return fit.log_evidence + prior, gradient
 
@@ -342,9 +304,9 @@ def integrate_gaussian_process(
             gamma = np.asarray(drawn.get("gamma", hyperparameters.known.get("gamma")))
             by_draw = gamma.reshape(-1, 1, *gamma.shape[1:]) if "gamma" in drawn else gamma
             return norm.logpdf(model.target_values, drawn["f"], by_draw**-0.5)
-        assert posterior.likelihood is not None
-        f = drawn["f"].reshape(len(drawn["f"]), *posterior.likelihood.shape)
-        return posterior.likelihood.log_density(f)
+        likelihood = likelihood_of(model)
+        f = drawn["f"].reshape(len(drawn["f"]), *likelihood.shape)
+        return likelihood.log_density(f)
 
     values = [hyperparameters.values(z) for z in points.z]
     learned = hyperparameters.blocks
@@ -371,42 +333,20 @@ def draws_of(
     """Draws (draw, ...) of all free variables and of f, from the mixture over the points."""
     hyperparameters = posterior.hyperparameters
     chosen = systematic(points.weights, number, rng)
-    shape = tuple(len(model.coords[dim]) for dim in model.named_vars_to_dims["v"])
-    v = np.empty((number, *shape))
-    f = np.empty_like(v)
+    drawn: dict[str, Array] = {}
+    for name in ("v", "f"):
+        shape = (len(model.coords[dim]) for dim in model.named_vars_to_dims[name])
+        drawn[name] = np.empty((number, *shape))
     learned: dict[str, list[Array]] = {name: [] for name in hyperparameters.blocks}
     for point in np.unique(chosen):
         z = points.z[point]
         values = hyperparameters.values(z)
-        fit = posterior.scores_at(z, points.sites[point])
-        root = cholesky(fit.K)
         rows = np.flatnonzero(chosen == point)
-        white = _scores_drawn(fit, root, len(rows), rng)
-        v[rows] = white.transpose(2, 0, 1).reshape(-1, *shape)
-        f[rows] = product(root, white).transpose(2, 0, 1).reshape(-1, *shape)
+        scores = posterior.scores_at(z, points.sites[point]).draw(len(rows), rng)
+        for each, found in zip(drawn.values(), scores, strict=True):
+            each[rows] = found.reshape(-1, *each.shape[1:])
         for name, each in learned.items():
             each += [values[name]] * len(rows)
     order = rng.permutation(number)
-    drawn = {name: np.array(each)[order] for name, each in learned.items()}
-    return hyperparameters.as_declared(drawn) | {"v": v[order], "f": f[order]}
-
-
-def _scores_drawn(
-    fit: NormalRegression | GaussianScores, root: Array, number: int, rng: np.random.Generator
-) -> Array:
-    """Draws v (obs, function, draw) given the hyperparameters, of classes by their ratios."""
-    if isinstance(fit, NormalRegression):
-        normal, noise = rng.standard_normal((2, *fit.targets.shape, number))
-        return fit.draw(root, normal, noise)
-    normal, noise = rng.standard_normal((2, *fit.a.shape, max(SCORES_DRAWN, 2 * number)))
-    v = fit.draw(root, normal, noise)
-    log_ratios = fit.log_ratios(root, v)
-    weights = np.exp(log_ratios - logsumexp(log_ratios))
-    return v[..., systematic(weights, number, rng)]
-
-
-def systematic(weights: Array, number: int, rng: np.random.Generator) -> NDArray[np.intp]:
-    """Draw indices (number,) by weights that sum to 1, each number * w times, rounded."""
-    levels = (rng.random() + np.arange(number)) / number
-    cumulative = weights.cumsum()
-    return np.searchsorted(cumulative / cumulative[-1], levels)
+    values = {name: np.array(each)[order] for name, each in learned.items()}
+    return hyperparameters.as_declared(values) | {name: v[order] for name, v in drawn.items()}

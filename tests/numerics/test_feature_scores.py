@@ -1,16 +1,18 @@
 import numpy as np
 import pytest
+from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
 
 from kernelzoo.numerics import feature_scores, gaussian_scores
 from kernelzoo.numerics.feature_scores import (
     Features,
+    FeatureScores,
     NormalFeatureScores,
     ProjectedTargets,
     laplace,
 )
 from kernelzoo.numerics.gaussian_process import NormalRegression, NotPositiveDefiniteError
-from kernelzoo.numerics.gaussian_scores import Logistic, Sites, Softmax
+from kernelzoo.numerics.gaussian_scores import Logistic, Sites, Softmax, best_gaussian
 
 N_OBJECTS = 14
 
@@ -253,3 +255,116 @@ def test_draws_of_normal_targets_have_the_posterior_mean_and_covariance(features
         assert (abs(W[..., output].mean(0) - mean) < 5 * sd / number**0.5).all()
         spread = np.sqrt(covariance**2 + np.outer(sd**2, sd**2))
         assert (abs(np.cov(W[..., output].T) - covariance) < 5 * spread / number**0.5).all()
+
+
+def kernels(seed, direction):
+    """Two kernels (N, M) and (M, M) on a line between two pairs."""
+    X = np.random.default_rng(seed).normal(size=(N_OBJECTS, 2))
+    squares = ((X[:, None] - X[None]) ** 2).sum(-1)
+    K = np.exp(-squares) + direction * np.exp(-3 * squares)
+    K_nm = K[:, :5].copy()
+    # The kernels of landmarks and objects are independent arguments.
+    K_nm[5:] *= 1 + direction
+    return K_nm, K[:5, :5] + (0.1 + direction) * np.eye(5)
+
+
+def slope_along(gradients, step=1e-5):
+    """Derivative of kernels along the direction, weighted by gradients."""
+    above, below = kernels(3, step), kernels(3, -step)
+    pairs = zip(gradients, above, below, strict=True)
+    return sum((each * (one - other)).sum() / (2 * step) for each, one, other in pairs)
+
+
+@pytest.mark.parametrize("coupled", [True, False])
+def test_gradient_of_the_evidence_is_that_of_differences(likelihood, coupled, monkeypatch):
+    if not coupled:
+        monkeypatch.setattr(feature_scores, "COUPLED", 0)
+    monkeypatch.setattr(feature_scores, "NEWTON_NATS", 1e-14)
+    scale, step = 4.0, 1e-4
+
+    def fitted(direction):
+        return laplace(Features.of_landmarks(*kernels(3, direction)), likelihood, scale)
+
+    fit = fitted(0.0)
+    gradients = [scale * each for each in fit.features.gradient(fit.gradient())]
+    slope = (fitted(step).log_evidence - fitted(-step).log_evidence) / (2 * step)
+    assert slope_along(gradients) == pytest.approx(slope, rel=1e-4)
+    # The derivative with respect to the scale is that of all kernels together.
+    pulled = (fit.gradient() * fit.features.values).sum()
+    evidence = [
+        laplace(fit.features, likelihood, scale + sign * step).log_evidence for sign in (1, -1)
+    ]
+    assert pulled == pytest.approx((evidence[0] - evidence[1]) / (2 * step), rel=1e-4)
+
+
+def test_gradient_of_normal_targets_is_that_of_differences(targets):
+    def fitted(direction):
+        features = Features.of_landmarks(*kernels(3, direction))
+        return NormalFeatureScores(ProjectedTargets(features, targets), 2.0, NOISE)
+
+    fit, step = fitted(0.0), 1e-5
+    gradients = fit.of.features.gradient(fit.gradient_of_covariance())
+    slope = (fitted(step).log_evidence - fitted(-step).log_evidence) / (2 * step)
+    assert 2.0 * slope_along(gradients) == pytest.approx(slope, rel=1e-6)
+
+
+def test_covariances_of_scores_are_dense(features, likelihood):
+    fit = laplace(features, likelihood, 5.0)
+    n_functions = likelihood.shape[1]
+    covariance = np.linalg.inv(dense_precision(fit))
+    for n, found in enumerate(fit.covariances()):
+        scores = np.kron(np.eye(n_functions), 5**0.5 * features.values[n])
+        assert np.allclose(found, scores @ covariance @ scores.T)
+
+
+@pytest.mark.parametrize("scale", [1.0, 30.0])
+def test_the_best_gaussian_is_that_of_the_gram_matrix(K, likelihood, scale):
+    best = best_gaussian(laplace(Features.of_landmarks(K, K), likelihood, scale))
+    exact = best_gaussian(gaussian_scores.laplace(scale * K, likelihood))
+    assert best.log_evidence == pytest.approx(exact.log_evidence, abs=1e-4)
+    assert np.allclose(best.mean, exact.mean, atol=1e-3)
+    again = FeatureScores.with_matrices(best.features, likelihood, scale, *best.without_matrices())
+    assert np.allclose(again.mean, best.mean)
+    assert again.log_det == pytest.approx(best.log_det)
+
+
+def test_log_ratios_are_those_of_dense_densities(features, likelihood, rng):
+    fit = best_gaussian(laplace(features, likelihood, 5.0))
+    W, ratios = fit.log_ratios(rng.standard_normal((4, *fit.W.shape)))
+    mean, covariance = fit.W.T.ravel(), np.linalg.inv(dense_precision(fit))
+    approximation = multivariate_normal(mean, covariance)
+    prior = multivariate_normal(np.zeros(len(mean)))
+    for each, ratio in zip(W, ratios, strict=True):
+        log_likelihood = likelihood.log_density(5**0.5 * features.values @ each).sum()
+        flat = each.T.ravel()
+        expected = log_likelihood + prior.logpdf(flat) - approximation.logpdf(flat)
+        assert ratio == pytest.approx(expected, abs=1e-8)
+
+
+def test_ratios_estimate_the_evidence(features, likelihood, rng):
+    number = 100_000
+    fit = best_gaussian(laplace(features, likelihood, 2.0))
+    ratios = fit.log_ratios(rng.standard_normal((20_000, *fit.W.shape)))[1]
+    estimate = logsumexp(ratios) - np.log(len(ratios))
+    prior = rng.standard_normal((number, *fit.W.shape))
+    f = 2**0.5 * np.tensordot(prior, features.values, axes=(1, 1)).swapaxes(1, 2)
+    likelihoods = np.exp(likelihood.log_density(f).sum(axis=1))
+    error = np.hypot(
+        likelihoods.std() / likelihoods.mean() / number**0.5,
+        np.exp(ratios - estimate).std() / len(ratios) ** 0.5,
+    )
+    assert abs(estimate - np.log(likelihoods.mean())) < 4 * error
+
+
+def test_whitened_scores_give_the_scores(K, rng):
+    # Two landmarks are copies: there are fewer features than landmarks.
+    rows = [0, 1, 1, 2]
+    K_mm = K[np.ix_(rows, rows)] + 1e-14 * np.eye(4)
+    features = Features.of_landmarks(K[:, rows], K_mm)
+    assert features.values.shape[1] == 3
+    W, normal = rng.normal(size=(5, 3, 2)), rng.normal(size=(5, 4, 2))
+    v = features.whitened(W, normal)
+    weights = np.linalg.solve(np.linalg.cholesky(K_mm).T, v)
+    assert np.allclose(K[:, rows] @ weights, features.values @ W, atol=1e-4)
+    null = np.eye(4) - features.rotation @ features.rotation.T
+    assert np.allclose(null @ v, null @ normal)

@@ -1,5 +1,6 @@
 import arviz as az
 import numpy as np
+import pandas as pd
 import pymc as pm
 import pytest
 from scipy.special import expit, logsumexp
@@ -7,9 +8,12 @@ from scipy.stats import multivariate_normal, norm
 
 import kernelzoo as kz
 from kernelzoo.inference import Run
+from kernelzoo.inference.gaussian_process import conditionals
+from kernelzoo.inference.gaussian_process.conditionals import SCORES_DRAWN
 from kernelzoo.inference.gaussian_process.hyperparameters import Hyperparameters
 from kernelzoo.inference.gaussian_process.inla import Posterior, integrate_gaussian_process
 from kernelzoo.models.gaussian_process import JITTER
+from kernelzoo.numerics import feature_scores
 
 REGRESSION, CLASSIFICATION = kz.GaussianProcessRegression, kz.GaussianProcessClassification
 
@@ -25,6 +29,16 @@ def with_widths(ard=True):
     return REGRESSION(kernels(X), targets)
 
 
+def on_landmarks(n_classes=None, kernels=None, **options):
+    X = pd.DataFrame(features(11), index=list("abcdefghijk"))
+    kernels = kz.gaussian(0.7) | kz.linear() if kernels is None else kernels
+    stack = kernels(X, X.loc[["c", "a", "i", "f"]])
+    if n_classes is None:
+        targets = np.column_stack([np.sin(2 * X[0]), X[1]])
+        return REGRESSION(stack, targets, **options)
+    return CLASSIFICATION(stack, np.arange(11) % n_classes, **options)
+
+
 MODELS = {
     "regression": REGRESSION.example,
     "three classes": CLASSIFICATION.example,
@@ -34,6 +48,13 @@ MODELS = {
     "concentrations": lambda: REGRESSION.example(
         combination=kz.combinations.DirichletWeights(varphi=0.3), scale=2.0
     ),
+    "landmarks, outputs": on_landmarks,
+    "landmarks, two classes": lambda: on_landmarks(2),
+    "landmarks, three classes": lambda: on_landmarks(3),
+    "landmarks, widths": lambda: on_landmarks(
+        3, kz.gaussian(kz.kernels.Theta(2, 3, ard=True)) | kz.linear()
+    ),
+    "landmarks, known": lambda: on_landmarks(2, scale=2.0, combination="fixed"),
     "known": lambda: CLASSIFICATION.example(scale=2.0, combination="fixed"),
 }
 
@@ -71,13 +92,15 @@ def test_the_covariance_is_the_declarations(model):
     hyperparameters = Hyperparameters(model)
     values = hyperparameters.values(hyperparameters.start)
     v = np.random.default_rng(2).normal(size=[len(model.coords[d]) for d in dims_of_v(model)])
-    root = np.linalg.cholesky(hyperparameters.covariance(values))
+    own = hyperparameters.covariance_of_landmarks(values)
+    weights = np.linalg.solve(np.linalg.cholesky(own).T, v.reshape(len(v), -1))
+    expected = (hyperparameters.covariance(values) @ weights).reshape(-1, *v.shape[1:])
     given = {name: each[None] for name, each in hyperparameters.as_declared(
         {name: values[name][None] for name in hyperparameters.blocks}
     ).items()}  # fmt: skip
     posterior = az.from_dict({"posterior": given | {"v": v[None, None]}})["posterior"]
     f = pm.compute_deterministics(posterior.to_dataset(), model=model, progressbar=False)["f"]
-    assert np.allclose(f[0, 0], np.tensordot(root, v, axes=1))
+    assert np.allclose(f[0, 0], expected)
 
 
 def dims_of_v(model):
@@ -238,6 +261,60 @@ def test_an_interrupt_keeps_the_points_so_far(monkeypatch):
     assert len(output.weights) == 39
 
 
+@pytest.mark.parametrize("n_classes", [None, 2, 3])
+def test_with_all_objects_as_landmarks_the_evidence_is_the_same(n_classes):
+    X = pd.DataFrame(features(11), index=list("abcdefghijk"))
+    kernels = kz.gaussian(0.7) | kz.linear()
+    stacks = kernels.landmarks(11)(X), kernels(X)
+    if n_classes is None:
+        models = [REGRESSION(stack, np.sin(2 * X[0])) for stack in stacks]
+    else:
+        models = [CLASSIFICATION(stack, np.arange(11) % n_classes) for stack in stacks]
+    assert not models[0].whole
+    found = []
+    for model in models:
+        posterior = Posterior.of(model, np.random.default_rng(0))
+        z = posterior.hyperparameters.start + 0.3
+        ratios = posterior.log_ratios(z)[0]
+        estimate = logsumexp(ratios) - np.log(len(ratios))
+        found.append((*posterior.with_gradient(z), estimate, np.exp(ratios - estimate).std()))
+    (value, gradient, estimate, spread), (exact, slopes, other, own) = found
+    assert value == pytest.approx(exact, abs=1e-6)
+    assert np.allclose(gradient, slopes, atol=1e-4)
+    error = np.hypot(spread, own) / SCORES_DRAWN**0.5
+    assert abs(estimate - other) < 4 * error + 1e-6
+
+
+def test_landmarks_evidence_of_targets_is_that_of_scipy():
+    model = on_landmarks(scale=2.0, gamma=4.0, combination="fixed")
+    hyperparameters = Hyperparameters(model)
+    values = hyperparameters.values(np.empty(0))
+    cross = hyperparameters.covariance(values)
+    own = hyperparameters.covariance_of_landmarks(values)
+    law = multivariate_normal(cov=cross @ np.linalg.solve(own, cross.T) + np.eye(11) / 4)
+    posterior = Posterior.of(model, np.random.default_rng(0))
+    expected = law.logpdf(model.target_values.T).sum()
+    assert posterior.with_gradient(np.empty(0))[0] == pytest.approx(expected, abs=1e-8)
+
+
+@pytest.mark.parametrize("joint", [True, False])
+def test_many_objects_or_classes_have_the_approximation_at_the_mode(monkeypatch, joint):
+    monkeypatch.setattr(conditionals, "CORRECTED", 5)
+    if not joint:
+        monkeypatch.setattr(feature_scores, "COUPLED", 0)
+    model = on_landmarks(3)
+    result = kz.fit(model, kz.INLA(integrate=False), draws=4000, random_seed=1, progressbar=False)
+    values = {name: each.to_numpy()[0] for name, each in result["variational"].data_vars.items()}
+    known = {name: np.atleast_1d(values[name]) for name in ("scale", "beta")}
+    fit = Posterior.of(model, np.random.default_rng(0)).conditionals.at(known, None).fit
+    covariances = fit.covariances()
+    f = result["posterior"]["f"].to_numpy()[0]
+    sd = np.sqrt(np.einsum("ncc->nc", covariances))
+    assert (abs(f.mean(0) - fit.mean) < 5 * sd / 4000**0.5).all()
+    assert np.allclose(f.std(0), sd, rtol=0.08)
+    assert result.attrs["converged"] == "yes"
+
+
 def test_learned_concentrations_are_refused_with_the_reason():
     model = REGRESSION.example(combination=kz.combinations.DirichletWeights())
     with pytest.raises(ValueError, match="needs known concentrations"):
@@ -262,14 +339,16 @@ def test_inla_is_recommended():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("landmarks", [None, 8])
 @pytest.mark.parametrize("classes", [2, 3])
-def test_agrees_with_nuts(classes):
+def test_agrees_with_nuts(classes, landmarks):
     rng = np.random.default_rng(3)
     X = features(30, rng)
     labels = np.digitize(
         X[:, 0] + 0.7 * rng.normal(size=30), [0.0] if classes == 2 else [-0.5, 0.5]
     )
     kernels = (kz.gaussian("median") | kz.linear()).normalize("trace")
+    kernels = kernels if landmarks is None else kernels.landmarks(landmarks)
     model = CLASSIFICATION(kernels(X), labels, scale=kz.LearnedScale(10.0, 1.5))
     inla = fit(model, draws=4000)
     nuts = kz.fit(model, "nuts", draws=2000, chains=4, random_seed=1, progressbar=False)

@@ -1,4 +1,6 @@
+import arviz as az
 import numpy as np
+import pandas as pd
 import pytest
 
 import kernelzoo as kz
@@ -40,6 +42,65 @@ def test_known_hyperparameters_give_the_closed_form(objects, several):
     assert np.allclose(predictions["response_sd"], np.broadcast_to(sd, mean.shape), rtol=0.1)
     noisy = np.sqrt(np.broadcast_to(sd, mean.shape) ** 2 + 0.2)
     assert np.allclose(predictions["target_sd"], noisy, rtol=0.1)
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_landmarks_give_the_closed_form(objects, several, tmp_path):
+    X, new = objects
+    targets = np.column_stack([np.sin(X[:, 0]), X[:, 1]]) if several else np.sin(X[:, 0])
+    kernels = (kz.gaussian(0.5) | kz.linear()).normalize("trace").landmarks(5)
+    model = REGRESSION(kernels(X), targets, scale=2.0, gamma=5.0, combination="fixed")
+    result = fit(model)
+    cross = 2.0 * kernels(X).mean("kernel").to_numpy()
+    own = cross[model.landmarks] + JITTER * np.trace(cross[model.landmarks]) / 5 * np.eye(5)
+    cross[model.landmarks] = own
+    root = np.linalg.cholesky(own)
+    phi, phi_new = (
+        np.linalg.solve(root, K.T).T
+        for K in (cross, 2.0 * kernels(new, X).mean("kernel").to_numpy())
+    )
+    covariance = np.linalg.inv(np.eye(5) + 5.0 * phi.T @ phi)
+    mean = phi_new @ covariance @ (5.0 * phi.T @ targets)
+    both = (kz.gaussian(0.5) | kz.linear()).normalize("trace")
+    variances = 2.0 * both(new, X)["variance"].mean("kernel").to_numpy()
+    variances += (phi_new @ (covariance - np.eye(5)) * phi_new).sum(1)
+    sd = np.sqrt(variances)[:, None] if several else np.sqrt(variances)
+    predictions = predict(model, result, kernels(new, X))
+    assert np.allclose(predictions["mean"], mean, atol=5 * sd.max() / 2000**0.5)
+    assert np.allclose(predictions["response_sd"], np.broadcast_to(sd, mean.shape), rtol=0.1)
+    result.to_netcdf(tmp_path / "result.nc")
+    loaded = az.from_netcdf(tmp_path / "result.nc")
+    again = predict(model.copied(), loaded, kernels(new, X))
+    assert np.allclose(again["mean"], predictions["mean"])
+
+
+def test_landmarks_predict_classes_as_all_objects_do(objects):
+    X, new = objects
+    labels = np.arange(12) % 3
+    kernels = kz.gaussian(0.5)
+    whole = CLASSIFICATION(kernels(X), labels, scale=3.0)
+    columns = CLASSIFICATION(kernels.landmarks(12)(X), labels, scale=3.0)
+    one = predict(whole, fit(whole, 1000), kernels(new, X))
+    other = predict(columns, fit(columns, 1000), kernels.landmarks(12)(new, X))
+    assert np.allclose(one["probability"], other["probability"], atol=0.02)
+
+
+def test_learned_widths_on_landmarks_are_those_of_each_draw(objects):
+    X, new = (pd.DataFrame(each, index=[f"{name}{i}" for i in range(len(each))])
+              for name, each in zip("xn", objects, strict=True))  # fmt: skip
+    kernels = kz.gaussian(kz.kernels.Theta(2, 2))
+    model = REGRESSION(kernels(X, X[:5]), np.sin(2 * X[0]), gamma=50.0)
+    result = fit(model, 10)
+    mine = predict(model, result, kernels(new, X[:5]), keep_draws=True)["mean_draws"]
+    draw = result["posterior"].to_dataset().isel(chain=0, draw=7)
+
+    def kernel(A, B):
+        squares = ((A.to_numpy()[:, None] - B.to_numpy()[None]) ** 2).sum(-1)
+        return draw["scale"].item() * np.exp(-draw["theta"].item() * squares)
+
+    root = np.linalg.cholesky(kernel(X[:5], X[:5]) + draw["scale"].item() * JITTER * np.eye(5))
+    phi = np.linalg.solve(root, kernel(new, X[:5]).T).T
+    assert np.allclose(mine[0, 7], phi @ draw["v"].to_numpy())
 
 
 def test_far_from_all_objects_predictions_are_those_of_the_prior(objects):

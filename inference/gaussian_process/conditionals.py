@@ -1,0 +1,385 @@
+"""Posterior of the scores given the hyperparameters, one class per covariance and likelihood.
+
+Of Gram matrices the scores f of all objects are normal, exactly or nearly; of kernels at landmarks
+the weights of their features are. Both give draws of the declaration's v and f, and a gradient with
+respect to the kernels (obs, basis).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, override
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import logsumexp
+
+from ...models.gaussian_process import GaussianProcessRegression
+from ...numerics import feature_scores, gaussian_scores
+from ...numerics.feature_scores import (
+    Features,
+    FeatureScores,
+    NormalFeatureScores,
+    ProjectedTargets,
+    is_joint,
+)
+from ...numerics.gaussian_process import NormalRegression, cholesky, product
+from ...numerics.gaussian_scores import GaussianScores, Likelihood, best_gaussian, likelihood_of
+from .hyperparameters import GaussianProcess, Hyperparameters
+
+type Array = NDArray[np.float64]
+type Values = Mapping[str, Array]
+# What makes the best normal approximation again; nothing if it is quickly found.
+type Sites = tuple[Array, ...]
+
+#: Draws of the scores at each point, of which a mean is the point's evidence.
+SCORES_DRAWN = 64
+#: Most objects with landmarks whose normal approximation is corrected by importance: with more of
+#: them for each landmark it is nearly exact.
+CORRECTED = 5_000
+
+
+class Conditional(Protocol):
+    """Posterior of the scores given hyperparameters."""
+
+    @property
+    def log_evidence(self) -> float:
+        """Log density of the observations; of classes Laplace's approximation."""
+
+    @property
+    def start(self) -> Array | None:
+        """What the search for another one can begin with."""
+
+    def gradient(self) -> tuple[Array, Array | None]:
+        """Gradient with respect to covariances (obs, basis) and variances of the noise."""
+
+    def log_ratios(self) -> tuple[Array, Sites]:
+        """Log ratios (S,) whose mean is the evidence, and what `again` needs."""
+
+    def draw(self, number: int, rng: np.random.Generator) -> tuple[Array, Array]:
+        """Draws of v (number, basis, function) and f (number, obs, function)."""
+
+
+class Conditionals(Protocol):
+    """Posteriors of the scores as a function of hyperparameters."""
+
+    def at(self, values: Values, start: Array | None) -> Conditional:
+        """Find the posterior. Raises NotPositiveDefiniteError."""
+
+    def again(self, values: Values, sites: Sites) -> Conditional:
+        """Make the posterior again that had these sites."""
+
+
+def conditionals_of(
+    model: GaussianProcess, hyperparameters: Hyperparameters, rng: np.random.Generator
+) -> Conditionals:
+    """Read the current data of a model; `rng` makes the numbers that all points share."""
+    if isinstance(model, GaussianProcessRegression):
+        targets = model.target_values.reshape(len(model.target_values), -1)
+        of_targets = GramTargets if hyperparameters.whole else LandmarkTargets
+        return of_targets(hyperparameters, targets)
+    likelihood = likelihood_of(model.label_codes, model.n_classes)
+    n_objects, n_functions = likelihood.shape
+    if hyperparameters.whole:
+        numbers = rng.standard_normal((2, n_objects, n_functions, SCORES_DRAWN))
+        return GramClasses(hyperparameters, likelihood, *numbers)
+    n_landmarks = len(hyperparameters.landmarks)
+    normal = rng.standard_normal((SCORES_DRAWN, n_landmarks, n_functions))
+    return LandmarkClasses(hyperparameters, likelihood, normal)
+
+
+@dataclass
+class GramTargets(Conditionals):
+    """Normal targets (obs, output) on Gram matrices. O(N^3)."""
+
+    hyperparameters: Hyperparameters
+    targets: Array
+
+    @override
+    def at(self, values: Values, start: Array | None = None) -> Conditional:
+        K = self.hyperparameters.covariance(values)
+        return OfGramTargets(NormalRegression(K, self.targets, _noise(values, self.targets)))
+
+    @override
+    def again(self, values: Values, sites: Sites) -> Conditional:
+        return self.at(values)
+
+
+def _noise(values: Values, targets: Array) -> Array:
+    return np.broadcast_to(1.0 / values["gamma"], targets.shape[1])
+
+
+@dataclass(frozen=True)
+class OfGramTargets(Conditional):
+    """Posterior of the scores given normal targets."""
+
+    fit: NormalRegression
+
+    @property
+    @override
+    def log_evidence(self) -> float:
+        return self.fit.log_evidence
+
+    @property
+    @override
+    def start(self) -> None:
+        return None
+
+    @override
+    def gradient(self) -> tuple[Array, Array | None]:
+        return self.fit.gradient()
+
+    @override
+    def log_ratios(self) -> tuple[Array, Sites]:
+        return np.array([self.log_evidence]), ()
+
+    @override
+    def draw(self, number: int, rng: np.random.Generator) -> tuple[Array, Array]:
+        root = cholesky(self.fit.K)
+        normal, noise = rng.standard_normal((2, *self.fit.targets.shape, number))
+        return _of_whitened(root, self.fit.draw(root, normal, noise))
+
+
+def _of_whitened(root: Array, v: Array) -> tuple[Array, Array]:
+    """Draws of v and f, draws first, of v (obs, function, draw)."""
+    return v.transpose(2, 0, 1), product(root, v).transpose(2, 0, 1)
+
+
+@dataclass
+class GramClasses(Conditionals):
+    """Classes on Gram matrices. O(C N^3).
+
+    `normal` and `noise` are standard normal numbers (obs, function, draw) of which the scores'
+    draws are made at every point: with the same ones, points are compared with less noise.
+    """
+
+    hyperparameters: Hyperparameters
+    likelihood: Likelihood
+    normal: Array
+    noise: Array
+
+    @override
+    def at(self, values: Values, start: Array | None) -> Conditional:
+        K = self.hyperparameters.covariance(values)
+        return OfGramClasses(gaussian_scores.laplace(K, self.likelihood, start), self)
+
+    @override
+    def again(self, values: Values, sites: Sites) -> Conditional:
+        K = self.hyperparameters.covariance(values)
+        return OfGramClasses(GaussianScores.with_matrices(K, self.likelihood, *sites), self)
+
+
+@dataclass(frozen=True)
+class OfGramClasses(Conditional):
+    """Normal approximation of the scores given classes."""
+
+    fit: GaussianScores
+    of: GramClasses
+
+    @property
+    @override
+    def log_evidence(self) -> float:
+        return self.fit.log_evidence
+
+    @property
+    @override
+    def start(self) -> Array:
+        return self.fit.a
+
+    @override
+    def gradient(self) -> tuple[Array, Array | None]:
+        return self.fit.gradient(), None
+
+    @override
+    def log_ratios(self) -> tuple[Array, Sites]:
+        best = best_gaussian(self.fit)
+        root = cholesky(best.K)
+        drawn = best.draw(root, self.of.normal, self.of.noise)
+        return best.log_ratios(root, drawn), best.without_matrices()
+
+    @override
+    def draw(self, number: int, rng: np.random.Generator) -> tuple[Array, Array]:
+        root = cholesky(self.fit.K)
+        normal, noise = rng.standard_normal((2, *self.fit.a.shape, _candidates(number)))
+        v = self.fit.draw(root, normal, noise)
+        chosen = _by_ratios(self.fit.log_ratios(root, v), number, rng)
+        return _of_whitened(root, v[..., chosen])
+
+
+def _candidates(number: int) -> int:
+    """Draws of which `number` are chosen by their ratios."""
+    return max(SCORES_DRAWN, 2 * number)
+
+
+def _by_ratios(log_ratios: Array, number: int, rng: np.random.Generator) -> NDArray[np.intp]:
+    return systematic(np.exp(log_ratios - logsumexp(log_ratios)), number, rng)
+
+
+def systematic(weights: Array, number: int, rng: np.random.Generator) -> NDArray[np.intp]:
+    """Draw indices (number,) by weights that sum to 1, each number * w times, rounded."""
+    levels = (rng.random() + np.arange(number)) / number
+    cumulative = weights.cumsum()
+    return np.searchsorted(cumulative / cumulative[-1], levels)
+
+
+@dataclass
+class FeaturesOfLandmarks:
+    """Features of the composite kernel, kept while only the scale and the noise change."""
+
+    hyperparameters: Hyperparameters
+    latest: tuple[bytes, Any] = field(default=(b"", None), init=False)
+
+    def at(self, values: Values) -> Features:
+        """Features without the scale. O(K N M + N M^2)."""
+        given = [values["beta"], values.get("theta", np.empty(0))]
+        key = np.concatenate(given).tobytes()
+        if key != self.latest[0]:
+            unscaled = {**values, "scale": np.ones(1)}
+            K = self.hyperparameters.covariance(unscaled)
+            self.latest = key, Features.of_landmarks(K, K[self.hyperparameters.landmarks])
+        return self.latest[1]
+
+    def gradient(self, features: Features, pulled: Array) -> Array:
+        """Gradient with respect to the covariances (obs, basis), of which the landmarks' are rows.
+
+        `pulled` is as in `Features.gradient`.
+        """
+        of_covariances, of_landmarks = features.gradient(pulled)
+        of_covariances[self.hyperparameters.landmarks] += of_landmarks
+        return of_covariances
+
+
+class LandmarkTargets(Conditionals):
+    """Normal targets (obs, output) on kernels at landmarks. O(N M^2) if the kernel changes."""
+
+    def __init__(self, hyperparameters: Hyperparameters, targets: Array):
+        self.features = FeaturesOfLandmarks(hyperparameters)
+        self.targets = targets
+        self.projected: ProjectedTargets | None = None
+
+    @override
+    def at(self, values: Values, start: Array | None = None) -> Conditional:
+        features = self.features.at(values)
+        if self.projected is None or self.projected.features is not features:
+            self.projected = ProjectedTargets(features, self.targets)
+        scale = float(values["scale"][0])
+        fit = NormalFeatureScores(self.projected, scale, _noise(values, self.targets))
+        return OfLandmarkTargets(fit, self.features)
+
+    @override
+    def again(self, values: Values, sites: Sites) -> Conditional:
+        return self.at(values)
+
+
+@dataclass(frozen=True)
+class OfLandmarkTargets(Conditional):
+    """Posterior of the weights given normal targets."""
+
+    fit: NormalFeatureScores
+    features: FeaturesOfLandmarks
+
+    @property
+    @override
+    def log_evidence(self) -> float:
+        return self.fit.log_evidence
+
+    @property
+    @override
+    def start(self) -> None:
+        return None
+
+    @override
+    def gradient(self) -> tuple[Array, Array | None]:
+        pulled = self.fit.gradient_of_covariance()
+        of_covariances = self.features.gradient(self.fit.of.features, pulled)
+        return of_covariances, self.fit.gradient()[1]
+
+    @override
+    def log_ratios(self) -> tuple[Array, Sites]:
+        return np.array([self.log_evidence]), ()
+
+    @override
+    def draw(self, number: int, rng: np.random.Generator) -> tuple[Array, Array]:
+        return _of_weights(self.fit.of.features, self.fit.scale, self.fit.draw(number, rng), rng)
+
+
+def _of_weights(
+    features: Features, scale: float, W: Array, rng: np.random.Generator
+) -> tuple[Array, Array]:
+    """Draws of v and f of weights (draw, m, function)."""
+    normal = rng.standard_normal((len(W), len(features.rotation), W.shape[2]))
+    return features.whitened(W, normal), np.sqrt(scale) * (features.values @ W)
+
+
+@dataclass
+class LandmarkClasses(Conditionals):
+    """Classes on kernels at landmarks. O(C^2 N M^2) for few weights of features, see `laplace`.
+
+    `normal` are standard normal numbers (draw, basis, function) of which the scores' draws are
+    made at every point.
+    """
+
+    hyperparameters: Hyperparameters
+    likelihood: Likelihood
+    normal: Array
+
+    def __post_init__(self) -> None:
+        self.features = FeaturesOfLandmarks(self.hyperparameters)
+
+    @override
+    def at(self, values: Values, start: Array | None) -> Conditional:
+        features, scale = self.features.at(values), float(values["scale"][0])
+        W = None if start is None else np.sqrt(scale) * (features.values.T @ start)
+        return OfLandmarkClasses(feature_scores.laplace(features, self.likelihood, scale, W), self)
+
+    @override
+    def again(self, values: Values, sites: Sites) -> Conditional:
+        features, scale = self.features.at(values), float(values["scale"][0])
+        fit = FeatureScores.with_matrices(features, self.likelihood, scale, *sites)
+        return OfLandmarkClasses(fit, self)
+
+
+@dataclass(frozen=True)
+class OfLandmarkClasses(Conditional):
+    """Normal approximation of the weights given classes."""
+
+    fit: FeatureScores
+    of: LandmarkClasses
+
+    @property
+    def corrected(self) -> bool:
+        """Whether draws are weighted by importance."""
+        few = len(self.fit.mean) <= CORRECTED
+        return few and is_joint(self.fit.features, self.fit.likelihood)
+
+    @property
+    @override
+    def log_evidence(self) -> float:
+        return self.fit.log_evidence
+
+    @property
+    @override
+    def start(self) -> Array:
+        return self.fit.a
+
+    @override
+    def gradient(self) -> tuple[Array, Array | None]:
+        return self.of.features.gradient(self.fit.features, self.fit.gradient()), None
+
+    @override
+    def log_ratios(self) -> tuple[Array, Sites]:
+        if not self.corrected:
+            return np.array([self.log_evidence]), self.fit.without_matrices()
+        best = best_gaussian(self.fit)
+        # The same numbers of whitened scores, whatever the features are.
+        normal = best.features.rotation.T @ self.of.normal
+        return best.log_ratios(normal)[1], best.without_matrices()
+
+    @override
+    def draw(self, number: int, rng: np.random.Generator) -> tuple[Array, Array]:
+        if self.corrected:
+            normal = rng.standard_normal((_candidates(number), *self.fit.W.shape))
+            W, log_ratios = self.fit.log_ratios(normal)
+            W = W[_by_ratios(log_ratios, number, rng)]
+        else:
+            W = self.fit.draw(number, rng)
+        return _of_weights(self.fit.features, self.fit.scale, W, rng)
