@@ -1,7 +1,6 @@
 """Engines that work on any PyMC model: NUTS, ADVI, Pathfinder, Laplace and SMC."""
 
 import logging
-import warnings
 from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import zip_longest
@@ -38,6 +37,7 @@ from .engine.evaluation import compiled_by, mode_worth, python_mode
 from .engine.groups import log_density
 from .engine.independent import constrained_draws, lean_tree
 from .engine.result import trajectory, with_group
+from .engine.shared_settings import quiet_libraries
 from .engine.workers import context_of_workers
 from .mode import find_mode
 
@@ -111,9 +111,7 @@ class NUTS(Engine):
         options: dict[str, Any] = {"target_accept": self.target_accept, depth: self.max_treedepth}
         if own and run.progressbar and "compile_kwargs" not in run.sampler_options:
             logging.getLogger("pymc").info(COMPILING)
-        with warnings.catch_warnings():
-            # PyTensor then keeps two loops, because one would take too many arguments.
-            warnings.filterwarnings("ignore", "Loop fusion failed")
+        with quiet_libraries():
             return run_chains(model, run, callbacks=own, nuts_sampler=self.backend, nuts=options)
 
 

@@ -6,7 +6,6 @@ likewise predict worse than equal ones. Predictions of objects that were left ou
 """
 
 import json
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from inspect import signature
@@ -18,7 +17,6 @@ from arviz_stats.utils import ELPDDataLOOKFold
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 from scipy.stats import norm
-from threadpoolctl import threadpool_limits
 from xarray import DataArray, Dataset
 
 from ..models.combinations.sums import FixedWeights, WeightedSum
@@ -27,7 +25,7 @@ from ..models.kernels.labels import counts_rows
 from ..models.kernels.source import DIMS, CompletedRows
 from ..models.kernels.stack import ORIGIN, Origin
 from ..models.learned_scale import LearnedScale
-from ..user_warnings import numpy_warnings
+from ..user_warnings import numpy_warnings, silent
 from ..validation import Count, Seed, argument_error, check_arguments, check_positive, integer_seed
 from .engine.engine import Engine, Run
 from .engine.fit import fit
@@ -36,6 +34,7 @@ from .engine.predict import predict
 from .engine.progress import stopped_by_ctrl_c, track
 from .engine.provenance import check_model
 from .engine.result import draws_to_tree
+from .engine.shared_settings import BlasLimits, quiet_libraries
 
 type Rows = NDArray[np.intp]
 
@@ -175,12 +174,12 @@ def splits(
     # Rare classes keep enough objects to be in every training part.
     kept = [m[: max(round(share * len(m)), folds)] for m in members]
     chosen = np.sort(np.concatenate(kept))
-    # A class with fewer objects than folds is not in every fold.
-    with warnings.catch_warnings(action="ignore", category=UserWarning):
-        folds = min(folds, len(chosen))
-        for part in splitter(folds, shuffle=True, random_state=seed).split(chosen, y[chosen]):
-            train, new = (order[np.isin(objects[order], chosen[rows])] for rows in part)
-            yield train, new
+    split = splitter(min(folds, len(chosen)), shuffle=True, random_state=seed).split
+    with quiet_libraries():
+        folded = list(split(chosen, y[chosen]))
+    for part in folded:
+        train, new = (order[np.isin(objects[order], chosen[rows])] for rows in part)
+        yield train, new
 
 
 def loo_kfold(
@@ -253,7 +252,7 @@ def loo_kfold(
     warned, draws = False, 0
     with stopped_by_ctrl_c(), track(len(folds), "Folds", visible=progressbar) as bar:
         for train, new in folds:
-            with warnings.catch_warnings(action="ignore", category=UserWarning):
+            with silent():
                 part, kernels_new = parts(model, stack, train, new)
                 result = fit(part, engine, random_seed=seed, progressbar=False, **options)
                 predicted = predict(
@@ -436,7 +435,7 @@ def selected(
         track(total, "Held-out log scores", visible=progressbar) as bar,
         numpy_warnings(),
         # As in `fit`: threads cost more than they save on a few hundred objects.
-        threadpool_limits(1, user_api="blas"),
+        BlasLimits(1),
     ):
 
         def fill(row: int, columns: Sequence[int], *, as_fitted: bool = False) -> None:
@@ -489,7 +488,7 @@ def _scored(
     assert paper.path is not None
     assert paper.vb is not None
     assert paper.predict is not None
-    with warnings.catch_warnings(action="ignore", category=UserWarning):
+    with silent():
         part, kernels_new = parts(model, stack, *fold, **settings)
         samples = paper.path(part, scales)
         if as_fitted and part.learned and len(stack) > 1:

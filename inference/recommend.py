@@ -1,7 +1,6 @@
 """Tables of engines: which apply to a model, why others do not, and which one is recommended."""
 
 import time
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from html import escape as escape_html
@@ -14,16 +13,15 @@ import pymc as pm
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
-from threadpoolctl import threadpool_limits
 
-from ..user_warnings import numpy_warnings
+from ..user_warnings import numpy_warnings, silent
 from ..validation import Count, CountOrZero, Positive, check_arguments
 from .engine.completions import number_of_fits
 from .engine.engine import Engine, Kind, Run, checked_model, coordinates, engines_for, every_engine
-from .engine.evaluation import settings_kept
 from .engine.progress import Clock, OutOfTime, stopped_by_ctrl_c, track
 from .engine.provenance import check_model
 from .engine.result import ExactOutput, IntegratedOutput, VariationalOutput
+from .engine.shared_settings import BlasLimits, settings_kept
 from .engine.workers import processes
 from .paper_engines import BY_GRADIENTS, Gibbs, PaperEngine
 
@@ -245,10 +243,10 @@ def seconds_of(model: pm.Model, engine: PaperEngine[Any], run: Run) -> float:
     clock, begun = _Moment(MOMENT), time.perf_counter()
     output: Any = None
     with (
-        threadpool_limits(1, user_api="blas"),
+        BlasLimits(1),
         numpy_warnings(),
         settings_kept(),
-        warnings.catch_warnings(action="ignore"),
+        silent(),
     ):
         try:
             output = engine.implement(model, replace(run, clock=clock))

@@ -1,7 +1,6 @@
 """Simulation-based calibration of any engine on any model, by simultaneous bands of ranks."""
 
 import json
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, fields
@@ -27,16 +26,17 @@ from scipy.optimize import brentq
 from xarray import DataTree
 
 from ...models.declaration import Declaration
+from ...user_warnings import silent
 from ...validation import Count, Seed, argument_error, check_arguments, check_count, integer_seed
 from ..engine.convergence import effective_draws
 from ..engine.engine import Engine, applicable, variables_drawn
-from ..engine.evaluation import arrays_in, python_mode, settings_kept
+from ..engine.evaluation import arrays_in, python_mode
 from ..engine.fit import fit
 from ..engine.groups import compile_log_likelihood, lacks
 from ..engine.paper import identified
-from ..engine.progress import quiet_sampler
 from ..engine.provenance import data_of, term_fingerprints, versions
 from ..engine.result import draws_to_tree, joined_draws, stamp, with_group
+from ..engine.shared_settings import quiet_sampler, settings_kept
 from ..engine.tasks import Record, records
 
 type Values = dict[str, NDArray]
@@ -328,7 +328,7 @@ class Replicates:
         model = self.simulator.model
         truth, data = self.simulator.draw(seed)
         # What a fit warns of would come once per replicate; the record says what matters.
-        with warnings.catch_warnings(action="ignore"), quiet_sampler():
+        with silent(), quiet_sampler():
             set_observations(model, data)
             result = fit(model, self.engine, random_seed=fit_seed, **QUIET, **self.options)
             if (by := result.attrs.get("ended_by")) == "interrupt":

@@ -8,8 +8,9 @@ chains in `chains`; `convergence` judges them, and `provenance` says of which mo
 """
 
 from .independent import lean_tree
-from .progress import quiet_sampler, track
+from .progress import track
 from .result import with_group
+from .shared_settings import quiet_sampler
 from .tasks import records
 
 __all__ = ["lean_tree", "quiet_sampler", "records", "track", "with_group"]

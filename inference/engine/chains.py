@@ -22,13 +22,12 @@ from xarray import Dataset, DataTree
 from ...validation import argument_error, check_name
 from .convergence import judge_chains
 from .engine import Engine, Run, variables_drawn
-from .evaluation import compile_at_point, compiled_by, mode_worth, settings_kept
+from .evaluation import compile_at_point, compiled_by, mode_worth
 from .progress import (
     Clock,
     end_of_time,
     interruptible,
     noting_interrupt,
-    quiet_sampler,
     track,
 )
 from .result import (
@@ -40,6 +39,7 @@ from .result import (
     moments_of_draws,
     with_group,
 )
+from .shared_settings import quiet_sampler, settings_kept
 from .tasks import Record, active_client, outcomes_of
 from .workers import context_of_workers, processes
 

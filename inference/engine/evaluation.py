@@ -8,16 +8,14 @@ is small. Only models that are not unamended declarations are evaluated draw by 
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from math import prod
-from threading import Lock, local
+from threading import local
 from typing import Any
 
 import numpy as np
 import pymc as pm
-import pytensor
 import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pymc.pytensorf import compile as compile_graph
@@ -39,6 +37,7 @@ from scipy.special import log_expit
 from ...models.declaration import Declaration
 from ...models.initial_point import NO_INNER_GRAPHS
 from ...numerics.compiled import numba_compiles
+from .shared_settings import settings_kept
 
 
 class _LogExpit(UnaryScalarOp):
@@ -93,31 +92,6 @@ def compiled_by(mode: Mode, model: pm.Model) -> pm.Model:
 
 def _compile(model: pm.Model, default: Mode, *args: Any, mode: Any = None, **options: Any) -> Any:
     return model.compile_fn(*args, mode=default if mode is None else mode, **options)
-
-
-# What PyTensor and PyMC change while they compile. Each thread puts back what it found, perhaps
-# another thread's value. Of overlapping blocks the first notes the settings, and the last puts them
-# back.
-_CHANGED = ("mode", "cxx", "traceback__limit", "optdb__max_use_ratio")
-_OPEN: list[dict[str, Any]] = []
-_LOCK = Lock()
-
-
-@contextmanager
-def settings_kept() -> Iterator[None]:
-    """Leave PyTensor's settings as they were, although its compilations overlap in threads."""
-    config: Any = pytensor.config
-    with _LOCK:
-        found = {name: getattr(config, name) for name in _CHANGED}
-        _OPEN.append(_OPEN[0] if _OPEN else found)
-    try:
-        yield
-    finally:
-        with _LOCK:
-            before = _OPEN.pop()
-            if not _OPEN:
-                for name, value in before.items():
-                    setattr(config, name, value)
 
 
 # Largest output of an operation for a block of draws, in bytes: estimated by the largest input, or

@@ -14,7 +14,6 @@ from os import PathLike
 from typing import Any
 
 import pymc as pm
-from threadpoolctl import threadpool_limits
 from xarray import DataTree
 
 from ...models.declaration import source_of
@@ -39,11 +38,11 @@ from .convergence import (
     warn_of_poor_approximation,
 )
 from .engine import Engine, Run, applicable, coordinates, engines_for, variables_drawn
-from .evaluation import settings_kept
 from .groups import densities_of, why_no_log_likelihood
 from .paper import paper_with
 from .progress import Clock, can_show, interruptible
 from .result import check_store, stamp, with_group
+from .shared_settings import BlasLimits, settings_kept
 
 
 def fit(
@@ -226,7 +225,7 @@ def _fit_one(model: pm.Model, run: Run, engine: Engine, blas_threads: int | None
     begun = time.perf_counter()
     with (
         interruptible(engine.name, run.clock),
-        threadpool_limits(blas_threads, user_api="blas"),
+        BlasLimits(blas_threads),
         numpy_warnings(),
         settings_kept(),
     ):

@@ -18,9 +18,10 @@ from ...user_warnings import numpy_warnings
 from ...validation import Seed, argument_error, check_arguments, check_names, integer_seed
 from .completions import COMPLETION, POOLED
 from .engine import Kind
-from .evaluation import compile_over_draws, python_mode, settings_kept
+from .evaluation import compile_over_draws, python_mode
 from .provenance import check_fitted
 from .result import joined_draws, labelled, with_group
+from .shared_settings import settings_kept
 
 type Draws = Mapping[str, np.ndarray]
 type _Terms = tuple[list[Variable], dict[Variable, Any]]

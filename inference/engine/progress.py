@@ -1,6 +1,5 @@
 """Progress bars of our own loops, in PyMC's style, and fits that end by time or by Ctrl-C."""
 
-import logging
 import signal
 import threading
 import time
@@ -73,18 +72,6 @@ def can_show() -> bool:
     """Whether somebody sees a bar: on a pipe or a full disk, it would end what it reports on."""
     console = get_console()
     return console.is_terminal or console.is_jupyter
-
-
-@contextmanager
-def quiet_sampler() -> Iterator[None]:
-    """Leave out PyMC's messages about every chain, which would disturb a bar of many fits."""
-    logger = logging.getLogger("pymc")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
 
 
 class OutOfTime(KeyboardInterrupt):

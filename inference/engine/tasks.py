@@ -12,10 +12,10 @@ from threading import Lock
 from typing import Any
 
 import cloudpickle
-from threadpoolctl import threadpool_limits
 
 from .progress import stopped_by_ctrl_c, track
 from .result import local_path
+from .shared_settings import BlasLimits
 
 #: What a task returns, or ``{"error": message}`` if it raised an error.
 type Record = Mapping[str, Any]
@@ -115,7 +115,7 @@ def _unpickled(pickled: bytes) -> Task:
 
 def _attempt(task: Task, argument: Any) -> Record:
     try:
-        with stopped_by_ctrl_c(), threadpool_limits(1, user_api="blas"):
+        with stopped_by_ctrl_c(), BlasLimits(1):
             return task(argument)
     except Exception as error:  # any error: the other tasks go on
         return {"error": f"{type(error).__name__}: {error}"}

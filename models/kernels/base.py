@@ -27,13 +27,14 @@ from ...validation import (
     check_real,
     number_or_nan,
 )
-from .features import is_dask
+from .features import order_of_rows
 from .warnings import KernelWarning
 
 NORMALIZATIONS = ("trace", "unit")
 #: Error of a kernel up to which squared distances may be computed from squares.
 LOST = 1e-6
-#: Of more training objects, this many are drawn for a median distance: half a million pairs.
+#: Of more training objects, this many, evenly spaced in their order by features, have the median
+#: distance: half a million pairs.
 MOST_OBJECTS = 1_000
 
 
@@ -209,15 +210,8 @@ class InverseMultiquadric(Radial):
 def median_of_squared_distances(X: Any, owner: str, argument: str = "X") -> float:
     """Median of ||x_i - x_j||^2 over pairs of training objects; O(min(N, 1000)^2 D)."""
     if len(X) > MOST_OBJECTS:
-        chosen = np.random.default_rng(0).choice(len(X), MOST_OBJECTS, replace=False)
-        if is_dask(X):
-            X = X[np.sort(chosen)]
-        else:
-            # In the order of their bytes, arrays have the same sample whatever the order of the
-            # rows. Adding 0.0 turns -0.0 into 0.0, so that equal rows have equal bytes.
-            rows = np.ascontiguousarray(X, dtype=float) + 0.0
-            as_bytes = rows.view(np.dtype((np.void, rows.itemsize * rows.shape[1]))).ravel()
-            X = X[np.argsort(as_bytes)[chosen]]
+        spaced = np.linspace(0, len(X) - 1, MOST_OBJECTS).round().astype(int)
+        X = X[np.sort(order_of_rows([X])[spaced])]
     X = np.asarray(X)
     squares = pdist(X, "sqeuclidean")
     if not squares.any():

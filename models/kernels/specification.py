@@ -6,6 +6,7 @@ Notation: S kernels, N training and n new objects, M basis functions (M = N of k
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 from ...validation import Seed, argument_error, check_count, check_name, integer_seed
 from . import base
 from .base import NORMALIZATIONS, BaseKernel, normalize, scale_to_trace
-from .features import Objects, feature_spaces, fingerprint, is_dask
+from .features import Objects, feature_spaces, fingerprint, is_dask, order_of_rows
 from .labels import NUMBERED, check_distinct
 from .source import DIMS, LANDMARK, VARIANCE, LearnedKernel, ParametricStack
 from .stack import ORIGIN, Origin
@@ -78,21 +79,6 @@ class Member:
         if self.name is None:
             return self.describe(space)
         return self.name if space in (None, self.space) else f"{self.name}[{space}]"
-
-    def chosen(self, X: Any) -> Any:
-        """Training objects (N, D) that have columns: all, or the same landmarks in each call."""
-        if self.landmarks is None:
-            return X
-        return np.asarray(X[self.rows_of_landmarks(len(X))])
-
-    def rows_of_landmarks(self, n_train: int) -> NDArray[np.intp]:
-        """Return the rows of the landmarks among the training objects."""
-        assert self.landmarks is not None
-        number, seed = self.landmarks
-        if number > n_train:
-            rule = f"at most the number of training objects, {n_train}"
-            raise argument_error("n_components", "landmarks", rule, str(number))
-        return np.random.default_rng(seed).choice(n_train, number, replace=False)
 
 
 @dataclass(frozen=True)
@@ -166,7 +152,8 @@ class Kernels:
         ----------
         n_components : int
             Number of landmarks m, training objects drawn with equal probabilities, and of columns
-            of the stack. Kernels of one feature space share their landmarks.
+            of the stack. All kernels of a stack share their landmarks, which are the same objects
+            in any order of the rows.
         seed : int, SeedSequence, Generator or None, default=0
 
         Raises
@@ -177,7 +164,8 @@ class Kernels:
 
         Notes
         -----
-        O(S N m D); no N x N matrix is formed.
+        O(S N m D); no N x N matrix is formed. Rows are told apart by their features; a Dask array
+        is read once more for that.
 
         Examples
         --------
@@ -284,7 +272,23 @@ class TrainedKernels:
     @cached_property
     def functions(self) -> "list[NormalizedKernel]":
         """Kernels of objects' features, normalised."""
-        return [_function_of(member, self.objects) for member in self.members]
+        return [_function_of(m, self.objects, self._landmarks) for m in self.members]
+
+    @cached_property
+    def _landmarks(self) -> dict[tuple[int, int], NDArray]:
+        """Rows of landmarks, by number and seed: the same objects in all feature spaces."""
+        n = len(self.objects.labels)
+        drawn = {member.landmarks for member in self.members if member.landmarks}
+        if drawn and (largest := max(drawn)[0]) > n:
+            rule = f"at most the number of training objects, {n}"
+            raise argument_error("n_components", "landmarks", rule, str(largest))
+        spaces = sorted({str(m.space): m.space for m in self.members if m.landmarks}.items())
+        tables = [self.objects.features[space] for _, space in spaces]
+        order = order_of_rows(tables) if drawn else np.empty(0)
+        return {
+            (number, seed): order[np.random.default_rng(seed).choice(n, number, replace=False)]
+            for number, seed in drawn
+        }
 
     @cached_property
     def origins(self) -> str:
@@ -307,7 +311,7 @@ class TrainedKernels:
         for member, function in zip(self.members, self.functions, strict=True):
             if member.landmarks:
                 # What the landmarks are among the training objects, and their normalised kernel.
-                chosen = member.chosen(self.objects.features[member.space])
+                chosen = function.X
                 codes.append(f"{member.name} {fingerprint((chosen, function(chosen)))}")
         # Models take the kernels in any order.
         return f" {sha256(' '.join(sorted(codes)).encode()).hexdigest()[:8]}" if codes else ""
@@ -337,7 +341,7 @@ class TrainedKernels:
             len(landmarks := {member.landmarks for member in members}) == 1
             and None not in landmarks
         ):
-            rows = members[0].rows_of_landmarks(len(train.labels))
+            rows = self._landmarks[members[0].landmarks]
             coords[LANDMARK] = "basis", train.labels[rows]
         if new is not train and not on_dask and all(member.kernel.is_kernel for member in members):
             pairs = zip(members, self.functions, strict=True)
@@ -469,10 +473,11 @@ class NormalizedKernel:
         return scale * self.kernel.diagonal(new)
 
 
-def _function_of(member: Member, train: Objects) -> NormalizedKernel:
+def _function_of(member: Member, train: Objects, landmarks: Mapping[Any, Any]) -> NormalizedKernel:
     kernel, steps, scale = member.kernel, member.steps, 1.0
-    objects = train.features[member.space]
-    X = member.chosen(objects)
+    X = objects = train.features[member.space]
+    if member.landmarks:
+        X = np.asarray(objects[landmarks[member.landmarks]])
     if member.landmarks and "trace" in steps and "unit" not in steps:
         # The trace is that of all training objects.
         if is_dask(objects):

@@ -348,6 +348,27 @@ def test_order_of_rows_without_ids_changes_no_choice(estimator, data):
     np.testing.assert_allclose(one[..., order], other, rtol=1e-6)
 
 
+@pytest.mark.parametrize("ids", [False, True])
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_predictions_from_landmarks_are_the_same_in_any_order_of_rows(estimator, ids, data):
+    """Bug: landmarks were drawn by position; now by content, in blocks alike."""
+    y = response(estimator, data.train).to_numpy()
+    kernels = kz.gaussian("median").landmarks(9)
+    parameters = FEW | {"kernels": kernels, "combination": "mean"}
+    parameters |= {"upsilon" if estimator is KernelProbitClassifier else "varsigma": 10.0}
+    rows = np.arange(len(y))
+    found = []
+    for order in rows, rows[::-1], np.random.default_rng(2).permutation(rows):
+        tables = [{name: each.X[name] for name in PREFIXES} for each in (data.train, data.new)]
+        if not ids:
+            tables = [{name: X.to_numpy() for name, X in each.items()} for each in tables]
+        X, new = tables
+        X = {name: X.iloc[order] if ids else X[order] for name, X in X.items()}
+        found.append(answers(estimator(**parameters).fit(X, y[order]), new))
+    for each in found[1:]:
+        np.testing.assert_allclose(each, found[0], rtol=1e-6)
+
+
 def test_an_object_left_out_does_not_leak(data):
     """Scales, widths and traces of a fold are those of its training objects."""
     folds = KFold(2)

@@ -2,7 +2,6 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from threading import Event, Thread
 
 import numba
 import numpy as np
@@ -14,9 +13,8 @@ from pytensor.link.c.op import COp
 from pytensor.link.numba.linker import NumbaLinker
 
 import kernelzoo as kz
-from kernelzoo.inference.engine.evaluation import python_mode, settings_kept
+from kernelzoo.inference.engine.evaluation import python_mode
 from kernelzoo.inference.engine.groups import log_density
-from kernelzoo.models.initial_point import QUICK
 
 RUN = {"draws": 20, "tune": 10, "chains": 2, "cores": 1, "random_seed": 1, "progressbar": False}
 
@@ -134,25 +132,6 @@ def test_settings_are_not_changed_by_fits():
     kz.fit(model, "gibbs", callback=lambda trace, draw: seen.append(settings()), **RUN)
     assert len(seen) == 60
     assert all(each == before for each in [*seen, settings()])
-
-
-def test_compilations_that_overlap_in_threads_leave_the_settings_as_they_were():
-    """Bug: PyTensor puts back what it finds, for the second thread the value of the first."""
-    before = settings()
-    opened, closed = Event(), Event()
-
-    def overlap():
-        with settings_kept(), pytensor.config.change_flags(mode=QUICK, traceback__limit=2):
-            opened.set()
-            assert closed.wait(60)
-
-    thread = Thread(target=overlap)
-    with settings_kept(), pytensor.config.change_flags(mode=python_mode(), traceback__limit=1):
-        thread.start()
-        assert opened.wait(60)
-    closed.set()
-    thread.join(60)
-    assert settings() == before
 
 
 @pytest.mark.usefixtures("c_compiler")

@@ -19,6 +19,12 @@ RNG = np.random.default_rng(3)
 X, X_NEW = RNG.normal(size=(30, 4)), RNG.normal(size=(7, 4))
 
 
+def landmarks(number, seed):
+    """Rows drawn among the objects in the order of the first feature, which differs for all."""
+    drawn = np.random.default_rng(seed).choice(30, number, replace=False)
+    return np.argsort(X[:, 0])[drawn]
+
+
 ALL_STEPS = [(), ("trace",), ("unit",), ("unit", "trace")]
 
 
@@ -27,7 +33,7 @@ ALL_STEPS = [(), ("trace",), ("unit",), ("unit", "trace")]
 def test_columns_at_all_landmarks_are_those_of_the_kernel(kernel, steps):
     normalized = kernel.normalize(*steps) if steps else kernel
     columns = normalized.landmarks(30, seed=5)
-    order = np.random.default_rng(5).choice(30, 30, replace=False)
+    order = landmarks(30, 5)
     for found, expected in (
         (columns(X), normalized(X)),
         (columns(X_NEW, X), normalized(X_NEW, X)),
@@ -39,7 +45,7 @@ def test_columns_at_all_landmarks_are_those_of_the_kernel(kernel, steps):
 @pytest.mark.parametrize("kernel", [gaussian(0.3), polynomial(2)])
 def test_columns_at_some_landmarks_are_exact(steps, kernel):
     normalized = kernel.normalize(*steps) if steps else kernel
-    order = np.random.default_rng(5).choice(30, 8, replace=False)
+    order = landmarks(8, 5)
     columns = normalized.landmarks(8, seed=5)
     found, expected = columns(X_NEW, X).values[0], normalized(X_NEW, X).values[0][:, order]
     np.testing.assert_allclose(found, expected, atol=1e-10)
@@ -139,19 +145,79 @@ def test_features_of_another_training_set_are_refused(name):
     xr.testing.assert_identical(as_stack(given, like=like).drop_attrs(), given.drop_attrs())
     # Of another machine, with other last digits.
     as_stack(kernels(new, train * (1 + 1e-15)), like=like)
-    turned = 2 * train if name in ("width", "trace") else train[::-1]
+    others = 2 * train if name in ("width", "trace") else train + rng.normal(size=train.shape)
     with pytest.raises(ValueError, match="training objects, in their order"):
-        as_stack(kernels(new, turned), like=like)
+        as_stack(kernels(new, others), like=like)
     if name != "beside":
         with pytest.raises(ValueError, match="training objects, in their order"):
-            as_stack(kernels(new, turned).chunk(obs=2).compute(), like=like)
+            as_stack(kernels(new, others).chunk(obs=2).compute(), like=like)
+    turned = as_stack(kernels(new, train[::-1]), like=like)
+    xr.testing.assert_allclose(turned.drop_attrs(), given.drop_attrs(), rtol=1e-12)
+
+
+def in_orders(X):
+    """Three orders of the rows of an array."""
+    rows = np.arange(len(X))
+    return rows, rows[::-1], np.random.default_rng(8).permutation(rows)
+
+
+#: Objects of which some have the same first features, or are copies.
+GRID = np.random.default_rng(2).integers(-1, 2, size=(40, 4)).astype(float)
+SPACES = {"b": GRID[:, :2], "a": GRID[:, 2:]}
+
+
+@pytest.mark.parametrize("objects", [X, GRID, np.r_[X, X]])
+@pytest.mark.parametrize("ids", [False, True])
+def test_landmarks_are_the_same_objects_in_any_order_of_the_rows(objects, ids):
+    """Bug: they were drawn by position."""
+    kernels = (gaussian("median") | linear()).landmarks(8)
+    names = np.array([f"a{i}" for i in range(len(objects))])
+    found = []
+    for order in in_orders(objects):
+        rows = objects[order]
+        rows = pd.DataFrame(rows, index=names[order]) if ids else rows
+        found.append(kernels(X_NEW, rows).drop_attrs())
+    for each in found[1:]:
+        xr.testing.assert_allclose(each, found[0], rtol=1e-12)
+
+
+def test_landmarks_are_the_same_objects_after_standardisation():
+    """Sums in another order have other last digits: 0 becomes 1e-17."""
+    genotypes = np.random.default_rng(1).integers(0, 3, size=(60, 5)).astype(float)
+    kernels = linear().landmarks(8)
+    found = []
+    for order in in_orders(genotypes):
+        rows = genotypes[order]
+        found.append(kernels((rows - rows.mean(axis=0)) / rows.std(axis=0)).values)
+        found[-1] = found[-1][:, np.argsort(order)]
+    for each in found[1:]:
+        np.testing.assert_allclose(each, found[0], atol=1e-12)
+
+
+def test_kernels_of_all_spaces_share_their_landmarks_in_any_order():
+    """One column is of one object, which no space alone tells from all others."""
+    kernels = gaussian(0.3).landmarks(9)
+    new = {name: values[:5] for name, values in SPACES.items()}
+    distinct = np.unique(GRID, axis=0)
+    found = []
+    for order in in_orders(GRID):
+        train = {name: values[order] for name, values in SPACES.items()}
+        stack = kernels(new, train if len(found) else dict(reversed(train.items())))
+        found.append(stack.drop_attrs().sortby("kernel"))
+        # The kernel on both spaces side by side is the product of those on each.
+        both = np.exp(-0.3 * ((GRID[:5, None] - distinct) ** 2).sum(-1))
+        for column in stack.prod("kernel").to_numpy().T:
+            assert np.abs(both - column[:, None]).max(axis=0).min() < 1e-12
+    for each in found[1:]:
+        xr.testing.assert_allclose(each, found[0], rtol=1e-12)
 
 
 def test_a_trace_of_other_training_objects_is_told():
     kernels = kz.polynomial(2).normalize("trace").landmarks(4)
-    others = np.setdiff1d(np.arange(30), np.random.default_rng(0).choice(30, 4, replace=False))
+    others = np.setdiff1d(np.arange(30), landmarks(4, 0))
     changed = X.copy()
-    changed[others] *= 2
+    # The first feature decides which objects are drawn.
+    changed[others, 1:] *= 2
     with pytest.raises(ValueError, match="training objects, in their order"):
         as_stack(kernels(X_NEW, changed), like=kernels(X))
 
