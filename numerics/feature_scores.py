@@ -443,7 +443,7 @@ def laplace(
     scale: float,
     start: Array | None = None,
     *,
-    most_coupled: int = COUPLED,
+    most_coupled: int | None = None,
     tolerance: float = NEWTON_NATS,
 ) -> FeatureScores:
     """Find the mode of the weights by Newton's method, and Laplace's evidence.
@@ -455,8 +455,8 @@ def laplace(
     scale : float
     start : array (m, C), optional
         Weights to begin with, such as those of a similar scale.
-    most_coupled : int, default=1000
-        Largest number of several functions' weights that are factorised together.
+    most_coupled : int, optional
+        Largest number of several functions' weights that are factorised together. Default: 1,000.
     tolerance : float, default=1e-7
         Increase of the log posterior, in nats an object, after which Newton's method ends.
 
@@ -510,14 +510,15 @@ def laplace(
     return FeatureScores(features, likelihood, scale, a, W, f, sites, precision, evidence)
 
 
-def is_joint(features: Features, likelihood: Likelihood, most_coupled: int = COUPLED) -> bool:
+def is_joint(features: Features, likelihood: Likelihood, most_coupled: int | None = None) -> bool:
     """Whether the weights of all functions are factorised together."""
     n_functions = likelihood.shape[1]
-    return n_functions == 1 or (n_functions - 1) * len(features.squares) <= most_coupled
+    most = COUPLED if most_coupled is None else most_coupled
+    return n_functions == 1 or (n_functions - 1) * len(features.squares) <= most
 
 
 def _kind(
-    features: Features, likelihood: Likelihood, most_coupled: int = COUPLED
+    features: Features, likelihood: Likelihood, most_coupled: int | None = None
 ) -> type[OfContrasts | ByClass]:
     return OfContrasts if is_joint(features, likelihood, most_coupled) else ByClass
 

@@ -23,6 +23,7 @@ from scipy.stats import multivariate_t, norm, qmc
 
 from ...models.gaussian_process import GaussianProcessRegression
 from ...numerics.gaussian_process import NotPositiveDefiniteError
+from ...numerics.gaussian_scores import likelihood_of
 from ...validation import Count
 from ..engine.convergence import k_hat_of_ratios
 from ..engine.engine import Run
@@ -33,7 +34,6 @@ from .conditionals import (
     Conditionals,
     Sites,
     conditionals_of,
-    likelihood_of,
     systematic,
 )
 from .hyperparameters import GaussianProcess, Hyperparameters
@@ -304,7 +304,7 @@ def integrate_gaussian_process(
             gamma = np.asarray(drawn.get("gamma", hyperparameters.known.get("gamma")))
             by_draw = gamma.reshape(-1, 1, *gamma.shape[1:]) if "gamma" in drawn else gamma
             return norm.logpdf(model.target_values, drawn["f"], by_draw**-0.5)
-        likelihood = likelihood_of(model)
+        likelihood = likelihood_of(model.label_codes, model.n_classes)
         f = drawn["f"].reshape(len(drawn["f"]), *likelihood.shape)
         return likelihood.log_density(f)
 
