@@ -122,7 +122,8 @@ class KernelClassifier(ModelPredictor, _Classifier):
     Notes
     -----
     A choice costs O(N^3 + C N m^2) for each kernel and scale that is tried, about 20 of them, with
-    m = min(N, 200); N is at most 1,000 there. The fit itself is that of the engine.
+    m = min(N, 200); N is at most 1,000 there. The fit itself is that of the engine. New objects of
+    precomputed kernels are taken to have the training objects' mean variance, k(x, x).
 
     References
     ----------

@@ -21,7 +21,7 @@ from ..models.kernels import inverse_multiquadric
 from ..models.kernels.base import Radial
 from ..models.kernels.features import Objects
 from ..models.kernels.labels import listed
-from ..models.kernels.source import ParametricStack
+from ..models.kernels.source import VARIANCE, ParametricStack
 from ..validation import argument_error
 from .blocks import RANK, FittedKernels
 from .predictor import AUTO, Candidate, KernelPredictor
@@ -91,7 +91,14 @@ class ModelPredictor(KernelPredictor):
         if isinstance(stack, ParametricStack) or not self._of_gaussian_process:
             return stack
         basis = self.model_.coords["basis"]
-        return stack if len(basis) == stack.sizes["basis"] else stack.sel(basis=list(basis))
+        if len(basis) < stack.sizes["basis"]:
+            stack = stack.sel(basis=list(basis))
+        if VARIANCE in stack.coords or not self._fitted.pairwise:
+            return stack
+        # Precomputed similarities of a new object do not tell its own variance.
+        mean = np.einsum("knn->k", self._fitted.table.to_numpy()) / self._fitted.table.sizes["obs"]
+        variances = np.tile(mean[:, None], stack.sizes["obs"])
+        return stack.assign_coords({VARIANCE: (("kernel", "obs"), variances)})
 
     @property
     @override

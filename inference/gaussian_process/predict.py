@@ -6,6 +6,7 @@ is k*'K^-1 f, and its variance k** - k*'K^-1 k*.
 """
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -50,14 +51,29 @@ class ScoresOfNewObjects:
         self.obs = stack["obs"]
         self._parametric = kernels_new if self.hyperparameters.source.parameters else None
         self._new = stack.to_numpy()
-        self._variances = _variances(model, stack)
+        self._model = model
+        self._stack = stack
         self._draws = {name: joined_draws(posterior[name]) for name in self.hyperparameters.blocks}
         v = joined_draws(posterior["v"])
         #: Whitened scores (draw, basis, function).
         self.v = v.reshape(*v.shape[:2], -1)
 
+    @cached_property
+    def prior_variances(self) -> Array:
+        """Variances k(x, x) of new objects (kernel, n)."""
+        return _variances(self._model, self._stack)
+
+    def means(self, block: slice) -> Array:
+        """Means (draw, n, function) of a slice of the draws."""
+        return self._of(block, variances=None)
+
     def __call__(self, block: slice) -> tuple[Array, Array]:
         """Means (draw, n, function) and variances (draw, n) of a slice of the draws."""
+        variances = np.empty((len(self.v[block]), len(self.obs)))
+        return self._of(block, variances), variances
+
+    def _of(self, block: slice, variances: Array | None) -> Array:
+        """Means of a slice of the draws; `variances` are filled in."""
         drawn = {
             name: each[block].reshape(len(self.v[block]), -1) for name, each in self._draws.items()
         }
@@ -65,7 +81,6 @@ class ScoresOfNewObjects:
         together = np.hstack([np.empty((len(v), 0)), *drawn.values()])
         _, first, which = np.unique(together, axis=0, return_index=True, return_inverse=True)
         means = np.empty((len(v), len(self.obs), v.shape[2]))
-        variances = np.empty((len(v), len(self.obs)))
         for number, row in enumerate(first):
             values = self.hyperparameters.known | {name: each[row] for name, each in drawn.items()}
             root = cholesky(self.hyperparameters.covariance_of_landmarks(values))
@@ -79,10 +94,10 @@ class ScoresOfNewObjects:
             same = np.flatnonzero(which == number)
             # The mean of f* is k*'K^-1 f = (root^-1 k*)' v.
             means[same] = half.T @ v[same]
-            variances[same] = np.maximum(
-                weights @ self._variances - np.square(half).sum(axis=0), 0.0
-            )
-        return means, variances
+            if variances is not None:
+                left = weights @ self.prior_variances - np.square(half).sum(axis=0)
+                variances[same] = np.maximum(left, 0.0)
+        return means
 
 
 def _variances(model: GaussianProcess, stack: DataArray) -> Array:
@@ -134,7 +149,7 @@ def probabilities_of(
     scores = ScoresOfNewObjects(model, posterior, kernels_new)
     n_draws, _, n_functions = scores.v.shape
     if n_draws == 1:
-        return lambda block: _of_scores(scores(block)[0]), scores.obs
+        return lambda block: _of_scores(scores.means(block)), scores.obs
     each = max(2, -(-SCORES_AVERAGED // n_draws))
     powers = int(np.ceil(np.log2(n_draws * each)))
     uniform = qmc.Sobol(n_functions, rng=0).random_base2(powers)[: n_draws * each]

@@ -9,11 +9,15 @@ FEW = {"draws": 20, "engine": kz.VB(tolerance=0.1, remaining=1.0)}
 #: Nothing is left to the choice by prediction.
 KNOWN = FEW | {"combination": "mean"}
 FEATURES = [
+    kz.estimators.KernelClassifier(),
     kz.estimators.KernelProbitClassifier(upsilon=1.0, **KNOWN),
     kz.estimators.CompositeKernelRegressor(varsigma=1.0, **KNOWN),
     kz.estimators.KernelBlocks(),
 ]
 MORE = [
+    kz.estimators.KernelRegressor(),
+    kz.estimators.KernelClassifier("precomputed"),
+    kz.estimators.KernelRegressor("precomputed"),
     kz.estimators.KernelProbitClassifier(**FEW),
     kz.estimators.CompositeKernelRegressor(**FEW),
     kz.estimators.KernelProbitClassifier("precomputed", **FEW),
