@@ -20,6 +20,8 @@ from .operations.arrays import cholesky_or_nan, matrix_product, solve_lower
 
 #: Rules of combination by name.
 COMBINATIONS: dict[str, type[Combination]] = {"mean": DirichletWeights, "fixed": FixedWeights}
+#: Most objects with landmarks whose scores' draws are kept without being asked for.
+KEPT = 10_000
 #: Variance added to that of every score, relative to the mean variance of the scores. Gram matrices
 #: of few features, or of copies of objects, have no Cholesky factor without it.
 JITTER = 1e-6
@@ -53,6 +55,8 @@ class _GaussianProcess(CompositeDeclaration):
             got = "a Dask array"
             raise argument_error("kernels", owner, "in memory: compute() of the DataArray", got)
         self.landmarks = rows_of_landmarks(stack, owner, "kernels")
+        if not self.whole and stack.sizes["obs"] > KEPT:
+            self.large = frozenset({"f"})
         return stack
 
     def _declare_scores(self, stack: xr.DataArray, *functions: str) -> TensorVariable:
