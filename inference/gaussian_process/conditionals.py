@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from ...models.gaussian_process import GaussianProcessRegression
+from ...models.kernels.dask_stack import DaskStack
 from ...numerics import feature_scores, gaussian_scores
 from ...numerics.feature_scores import (
     Features,
@@ -31,6 +32,7 @@ from ...numerics.gaussian_scores import (
     Softmax,
     best_gaussian,
 )
+from .chunks import ChunkedFeatures
 from .hyperparameters import GaussianProcess, Hyperparameters
 
 type Array = NDArray[np.float64]
@@ -259,10 +261,16 @@ class FeaturesOfLandmarks:
         given = [values["beta"], values.get("theta", np.empty(0))]
         key = np.concatenate(given).tobytes()
         if key != self.latest[0]:
-            unscaled = {**values, "scale": np.ones(1)}
-            K = self.hyperparameters.covariance(unscaled)
-            self.latest = key, Features.of_landmarks(K, K[self.hyperparameters.landmarks])
+            self.latest = key, self._made({**values, "scale": np.ones(1)})
         return self.latest[1]
+
+    def _made(self, unscaled: Values) -> Features:
+        source, landmarks = self.hyperparameters.source, self.hyperparameters.landmarks
+        if isinstance(source, DaskStack):
+            own = self.hyperparameters.covariance_of_landmarks(unscaled)
+            return ChunkedFeatures(source, unscaled["beta"], own, landmarks)
+        K = self.hyperparameters.covariance(unscaled)
+        return Features.of_landmarks(K, K[landmarks])
 
     def gradient(self, features: Features, pulled: Array) -> Array:
         """Gradient with respect to the covariances (obs, basis), of which the landmarks' are rows.
@@ -341,8 +349,9 @@ def _whitened(features: Features, W: Array, rng: np.random.Generator) -> Array:
 def _scores(features: Features, scale: float, v: Array) -> Array:
     """Scores f (draw, obs, function) of v (draw, basis, function)."""
     W = features.rotation.T @ v
-    f = np.sqrt(scale) * np.tensordot(features.values, W, axes=(1, 1))
-    return f.swapaxes(0, 1)
+    together = W.swapaxes(0, 1).reshape(W.shape[1], -1)
+    f = np.sqrt(scale) * features.times(together)
+    return f.reshape(-1, len(W), W.shape[2]).swapaxes(0, 1)
 
 
 @dataclass
