@@ -22,7 +22,7 @@ from xarray import DataArray, Dataset
 from ..models.combinations.sums import FixedWeights, WeightedSum
 from ..models.declaration import source_of
 from ..models.kernels.labels import counts_rows
-from ..models.kernels.source import DIMS, CompletedRows
+from ..models.kernels.source import DIMS, LANDMARK, VARIANCE, CompletedRows
 from ..models.kernels.stack import ORIGIN, Origin
 from ..models.learned_scale import LearnedScale
 from ..user_warnings import numpy_warnings, silent
@@ -86,7 +86,14 @@ def parts(
     # Numbers, because the ids of an object's copies are the same. Columns have others than
     # rows: the matrices were checked as Gram matrices before.
     rows = np.arange(stack.sizes["obs"])
+    if (landmarks := getattr(model, "landmarks", None)) is not None:
+        columns = columns[np.isin(landmarks[columns], train)]
+        if model.whole:
+            own = np.einsum("knn->kn", stack.to_numpy())
+            stack = stack.assign_coords({VARIANCE: (("kernel", "obs"), own)})
     numbered = stack.isel(basis=columns).assign_coords(obs=rows, basis=len(rows) + columns)
+    if landmarks is not None:
+        numbered = numbered.assign_coords({LANDMARK: ("basis", landmarks[columns])})
     part = model.redeclared(kernels=numbered.isel(obs=train), **settings)
     return part, numbered.isel(obs=new)
 
@@ -199,8 +206,8 @@ def loo_kfold(
 
     Parameters
     ----------
-    model : MultinomialProbit, CompositeKernelClassification or CompositeKernelRegression
-        With kernels in memory that have no parameters.
+    model : MultinomialProbit, or a composite kernel's or Gaussian process's model
+        With kernels in memory that have no parameters. A landmark that is left out is none.
     engine : str or Engine, default="vb"
         As in `fit`.
     k : int, default=10

@@ -234,6 +234,10 @@ class INLA(PaperEngine[IntegratedOutput]):
     approximations: below 0.7 the draws represent the posterior. ``log_evidence`` is the log of
     their mean, an estimate of the marginal likelihood.
 
+    With more than 5,000 objects on landmarks, or more than 1,000 weights of classes and landmarks,
+    Laplace's approximation stands as it is: ``pareto_k`` is then that of the points alone, and
+    draws of f (obs) are made only if ``fit(..., var_names=...)`` asks for them beyond 10,000.
+
     Parameters
     ----------
     max_points : int, optional
@@ -252,7 +256,10 @@ class INLA(PaperEngine[IntegratedOutput]):
     name: ClassVar[str] = "INLA"
     field: ClassVar[str] = "inla"
     kind: ClassVar[Kind] = "vb"
-    limits: ClassVar[str] = "O(N^3) for each point; read intervals only if pareto_k is below 0.7"
+    limits: ClassVar[str] = (
+        "O(N^3) for each point, O(N M^2) with M landmarks; "
+        "read intervals only if pareto_k is below 0.7"
+    )
     stores: ClassVar[bool] = True
 
     max_points: Count | None = None
@@ -262,8 +269,8 @@ class INLA(PaperEngine[IntegratedOutput]):
     def run(self, model: pm.Model, run: Run) -> DataTree:
         output = self.implement(model, run)
         tree = independent_draws(model, run, output.sample, exact=True, with_draws=["f"])
-        if run.log_likelihood:
-            posterior = tree["posterior"].to_dataset()
+        posterior = tree["posterior"].to_dataset()
+        if run.log_likelihood and "f" in posterior:
             drawn = {str(name): joined_draws(draws) for name, draws in posterior.items()}
             densities = {model.observed_RVs[0].name: output.log_likelihood(drawn)[None]}
             with_group(tree, "log_likelihood", labelled(model, densities, ["chain", "draw"]))

@@ -10,16 +10,21 @@ import xarray as xr
 from numpy.typing import NDArray
 from pytensor.tensor import TensorVariable
 
-from ..validation import Seed, argument_error, check_targets, integer_seed
+from ..validation import Seed, check_targets, integer_seed
 from .combinations.sums import Combination, DirichletWeights, FixedWeights
 from .declaration import CompositeDeclaration, LabelledDeclaration
 from .kernels.labels import aligned, as_frame, ids_along, output_names
 from .kernels.stack import rows_of_landmarks
 from .learned_scale import LEARNED, LearnedScale, check_rate, declared_rate
 from .operations.arrays import cholesky_or_nan, matrix_product, solve_lower
+from .operations.dask_scores import dask_scores
 
 #: Rules of combination by name.
 COMBINATIONS: dict[str, type[Combination]] = {"mean": DirichletWeights, "fixed": FixedWeights}
+#: Data with the kernels between landmarks, of kernels in a Dask array.
+OWN = "K_landmarks"
+#: Most objects with landmarks whose scores' draws are kept without being asked for.
+KEPT = 10_000
 #: Variance added to that of every score, relative to the mean variance of the scores. Gram matrices
 #: of few features, or of copies of objects, have no Cholesky factor without it.
 JITTER = 1e-6
@@ -49,17 +54,23 @@ class _GaussianProcess(CompositeDeclaration):
         if isinstance(combination, str) and combination == "mean":
             combination = DirichletWeights(varphi=1.0)
         stack = self.read_kernels(kernels, combination, 1.0, self.scale)
-        if not self.kernel_source.in_memory:
-            got = "a Dask array"
-            raise argument_error("kernels", owner, "in memory: compute() of the DataArray", got)
         self.landmarks = rows_of_landmarks(stack, owner, "kernels")
+        if not self.whole and stack.sizes["obs"] > KEPT:
+            self.large = frozenset({"f"})
         return stack
 
     def _declare_scores(self, stack: xr.DataArray, *functions: str) -> TensorVariable:
         """Declare the scores f (obs, *functions) of independent functions."""
         K: Any = self.kernel_source.declare(stack)
-        composite = self.combination.combine(K, self.combination.declare())
-        own = composite if self.whole else composite[self.landmarks]
+        beta = self.combination.declare()
+        if K is None:
+            own_stack = stack.isel(obs=self.landmarks)
+            self.add_coord("landmark", own_stack["obs"].values)
+            dims = ("kernel", "landmark", "basis")
+            own = self.combination.combine(pm.Data(OWN, own_stack.to_numpy(), dims=dims), beta)
+        else:
+            composite = self.combination.combine(K, beta)
+            own = composite if self.whole else composite[self.landmarks]
         jitter = JITTER * pt.diagonal(own).mean()
         root = cholesky_or_nan(own + jitter * pt.eye(own.shape[0]))
         scale = declared_rate(self.scale, "scale")
@@ -69,8 +80,11 @@ class _GaussianProcess(CompositeDeclaration):
         else:
             columns = v if functions else v[:, None]
             weights = solve_lower(root, columns, transposed=True)
+            if K is None:
+                f = dask_scores(self.kernel_source, beta, weights.T)
+            else:
+                f = matrix_product(composite, weights)
             # The jitter is part of the landmarks' own variances, as if all objects were landmarks.
-            f = matrix_product(composite, weights)
             f = pt.inc_subtensor(f[self.landmarks], jitter * weights)
             f = f if functions else f[:, 0]
         return pm.Deterministic("f", pt.sqrt(scale) * f, dims=("obs", *functions))
@@ -115,7 +129,7 @@ class GaussianProcessRegression(_GaussianProcess):
     ------
     ValueError
         For kernels that are neither Gram matrices nor of objects with landmarks among them, or not
-        positive semidefinite, kernels in a Dask array,
+        positive semidefinite, Gram matrices in a Dask array,
         products and selections of kernels, targets that are not finite or not one per row of the
         kernels, repeated names of outputs, and hyperparameters that are not positive.
 
@@ -148,7 +162,8 @@ class GaussianProcessRegression(_GaussianProcess):
     With M landmarks, f = s^.5 K_nm L^-T v with LL' = K_mm and v (basis, output), the deterministic
     training conditional (Quinonero-Candela & Rasmussen 2005, section 5): O(K N M + M^3 + N M P). It
     is the same model if all objects are landmarks. Scores of new objects have their exact variance
-    given those of the landmarks.
+    given those of the landmarks. Kernels at landmarks in a Dask array are read by chunks of
+    objects.
 
     References
     ----------

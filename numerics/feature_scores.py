@@ -58,11 +58,10 @@ SINGLE = 500_000
 LEAST_REST = 0.02
 
 
-@dataclass(frozen=True)
 class Features:
     """Features of objects in the eigenbasis of Phi'Phi.
 
-    Attributes
+    Parameters
     ----------
     values : array (N, m)
     map : array (M, m)
@@ -73,10 +72,11 @@ class Features:
         Eigenvalues of Phi'Phi, ascending.
     """
 
-    values: Array
-    map: Array
-    rotation: Array
-    squares: Array
+    def __init__(self, values: Array, map: Array, rotation: Array, squares: Array):
+        self.values = values
+        self.map = map
+        self.rotation = rotation
+        self.squares = squares
 
     @cached_property
     def factor(self) -> NDArray[np.floating]:
@@ -88,6 +88,14 @@ class Features:
         half = self.factor * np.sqrt(weights).astype(self.factor.dtype)[:, None]
         return (half.T @ half).astype(float)
 
+    def times(self, W: Array) -> Array:
+        """Phi W (N, C)."""
+        return self.values @ W
+
+    def transposed_times(self, b: Array) -> Array:
+        """Phi' b (m, C)."""
+        return self.values.T @ b
+
     @classmethod
     def of_landmarks(cls, K_nm: Array, K_mm: Array, least: float = LEAST_SQUARE) -> Self:
         """Features K_nm L^-T V of kernels (N, M) and (M, M). O(N M^2).
@@ -97,13 +105,9 @@ class Features:
         factor = cholesky(K_mm)
         # From K_nm'K_nm instead, small eigenvalues would be lost.
         half = solve_triangular(factor, K_nm.T)
-        squares, rotation = _kept(half @ half.T, least)
-        return cls(
-            half.T @ rotation,
-            solve_triangular(factor, rotation, transposed=True),
-            rotation,
-            squares,
-        )
+        squares, rotation = kept_eigenvectors(half @ half.T, least)
+        mapped = solve_triangular(factor, rotation, transposed=True)
+        return cls(half.T @ rotation, mapped, rotation, squares)
 
     @classmethod
     def of_gram(cls, K: Array, least: float = LEAST_SQUARE) -> Self:
@@ -111,7 +115,7 @@ class Features:
 
         The rotation is relative to the symmetric square root of K.
         """
-        squares, rotation = _kept(K, least)
+        squares, rotation = kept_eigenvectors(K, least)
         roots = np.sqrt(squares)
         return cls(rotation * roots, rotation / roots, rotation, squares)
 
@@ -132,7 +136,7 @@ class Features:
         return normal + self.rotation @ (W - self.rotation.T @ normal)
 
 
-def _kept(matrix: Array, least: float) -> tuple[Array, Array]:
+def kept_eigenvectors(matrix: Array, least: float = LEAST_SQUARE) -> tuple[Array, Array]:
     """Eigenvalues of a matrix that are not negligible, and their eigenvectors."""
     values, vectors = eigh(matrix, driver="evd", check_finite=False)
     keep = values > least * values[-1]
@@ -352,9 +356,9 @@ class FeatureScores:
     def at(self, sites: Sites, b: Array) -> Self:
         """Approximation with other sites, and the linear terms b (N, C) of their likelihood."""
         precision = type(self.precision)(self.features, sites, self.scale)
-        root, values = np.sqrt(self.scale), self.features.values
-        W = precision.solve(root * (values.T @ b))
-        mean = root * (values @ W)
+        root = np.sqrt(self.scale)
+        W = precision.solve(root * self.features.transposed_times(b))
+        mean = root * self.features.times(W)
         changed = {"a": b - sites.apply(mean), "W": W, "mean": mean, "sites": sites}
         return replace(self, **changed, precision=precision, log_evidence=np.nan)
 
@@ -372,8 +376,8 @@ class FeatureScores:
     ) -> Self:
         """Approximation of a and d; its evidence is NaN."""
         sites, root = Sites(d), np.sqrt(scale)
-        W = root * (features.values.T @ a)
-        mean = root * (features.values @ W)
+        W = root * features.transposed_times(a)
+        mean = root * features.times(W)
         precision = _kind(features, likelihood)(features, sites, scale)
         return cls(features, likelihood, scale, a, W, mean, sites, precision, np.nan)
 
@@ -471,13 +475,13 @@ def laplace(
     """
     n_objects, n_functions = likelihood.shape
     kind = _kind(features, likelihood, most_coupled)
-    values, root = features.values, np.sqrt(scale)
+    root = np.sqrt(scale)
     W = np.zeros((len(features.squares), n_functions)) if start is None else start
 
     def height(W: Array, f: Array) -> float:
         return float(likelihood.log_density(f).sum()) - 0.5 * float(np.square(W).sum())
 
-    f = root * (values @ W)
+    f = root * features.times(W)
     heights = [height(share * W, share * f) for share in SHARES] if start is not None else [-np.inf]
     best = int(np.argmax(heights))
     W = SHARES[best] * W
@@ -486,13 +490,13 @@ def laplace(
     observed = likelihood.observed
     for _ in range(NEWTON_STEPS):
         p = likelihood.probabilities(f)
-        gradient = root * (values.T @ (observed - p)) - W
+        gradient = root * features.transposed_times(observed - p) - W
         sites = Sites.at(p)
         if kind is OfContrasts:
             step = OfContrasts(features, sites, scale).solve(gradient)
         else:
             step = _conjugate_gradients(features, sites, scale, gradient)
-        along = root * (values @ step)
+        along = root * features.times(step)
         size_of_step, before = 1.0, top
         while (new := height(W + size_of_step * step, f + size_of_step * along)) < before:
             size_of_step /= 2
@@ -532,7 +536,6 @@ def _conjugate_gradients(
     steps: int = GRADIENT_STEPS,
 ) -> Array:
     """A^-1 b (m, C), nearly, preconditioned by the diagonal of its mean over objects."""
-    values = features.values
     diagonal = 1.0 + scale * features.squares[:, None] * np.mean(
         sites.d * (1.0 - sites.d / sites.total[:, None]), axis=0
     )
@@ -541,7 +544,8 @@ def _conjugate_gradients(
     direction = residual / diagonal
     norm = first = float((residual * direction).sum())
     for _ in range(steps):
-        image = scale * (values.T @ sites.apply(values @ direction)) + direction
+        curved = sites.apply(features.times(direction))
+        image = scale * features.transposed_times(curved) + direction
         share = norm / float((direction * image).sum())
         x = x + share * direction
         residual = residual - share * image
@@ -570,7 +574,7 @@ class ProjectedTargets:
     @cached_property
     def projections(self) -> Array:
         """Phi' t (m, P). O(N m P)."""
-        return self.features.values.T @ self.targets
+        return self.features.transposed_times(self.targets)
 
     @cached_property
     def sums_of_squares(self) -> Array:

@@ -103,7 +103,7 @@ class IntegratedOutput:
     ----------
     sample : callable (draws, rng) -> dict of array (draw, ...)
         Independent draws of every free random variable, on its constrained space, and of the
-        deterministic variable f.
+        deterministic variable f if the run keeps it.
     log_likelihood : callable (dict of array (draw, ...)) -> array (draw, ...)
         Log likelihood of each observation, of draws of f and of the hyperparameters.
     points : mapping of str to array (point, ...)

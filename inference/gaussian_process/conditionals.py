@@ -7,6 +7,7 @@ respect to the kernels (obs, basis).
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol, override
 
 import numpy as np
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from ...models.gaussian_process import GaussianProcessRegression
+from ...models.kernels.dask_stack import DaskStack
 from ...numerics import feature_scores, gaussian_scores
 from ...numerics.feature_scores import (
     Features,
@@ -22,8 +24,9 @@ from ...numerics.feature_scores import (
     ProjectedTargets,
     is_joint,
 )
-from ...numerics.gaussian_process import NormalRegression, cholesky, product
+from ...numerics.gaussian_process import NormalRegression, cholesky
 from ...numerics.gaussian_scores import GaussianScores, Likelihood, best_gaussian, likelihood_of
+from .chunks import ChunkedFeatures
 from .hyperparameters import GaussianProcess, Hyperparameters
 
 type Array = NDArray[np.float64]
@@ -55,8 +58,11 @@ class Conditional(Protocol):
     def log_ratios(self) -> tuple[Array, Sites]:
         """Log ratios (S,) whose mean is the evidence, and what `again` needs."""
 
-    def draw(self, number: int, rng: np.random.Generator) -> tuple[Array, Array]:
-        """Draws of v (number, basis, function) and f (number, obs, function)."""
+    def draw(self, number: int, rng: np.random.Generator) -> Array:
+        """Draws of v (number, basis, function)."""
+
+    def scores_of(self, v: Array) -> Array:
+        """Scores f (number, obs, function) of v."""
 
 
 class Conditionals(Protocol):
@@ -132,16 +138,19 @@ class OfGramTargets(Conditional):
     def log_ratios(self) -> tuple[Array, Sites]:
         return np.array([self.log_evidence]), ()
 
+    @cached_property
+    def root(self) -> Array:
+        """Cholesky factor of the covariance."""
+        return cholesky(self.fit.K)
+
     @override
-    def draw(self, number: int, rng: np.random.Generator) -> tuple[Array, Array]:
-        root = cholesky(self.fit.K)
+    def draw(self, number: int, rng: np.random.Generator) -> Array:
         normal, noise = rng.standard_normal((2, *self.fit.targets.shape, number))
-        return _of_whitened(root, self.fit.draw(root, normal, noise))
+        return self.fit.draw(self.root, normal, noise).transpose(2, 0, 1)
 
-
-def _of_whitened(root: Array, v: Array) -> tuple[Array, Array]:
-    """Draws of v and f, draws first, of v (obs, function, draw)."""
-    return v.transpose(2, 0, 1), product(root, v).transpose(2, 0, 1)
+    @override
+    def scores_of(self, v: Array) -> Array:
+        return np.matmul(self.root, v)
 
 
 @dataclass
@@ -192,17 +201,24 @@ class OfGramClasses(Conditional):
     @override
     def log_ratios(self) -> tuple[Array, Sites]:
         best = best_gaussian(self.fit)
-        root = cholesky(best.K)
-        drawn = best.draw(root, self.of.normal, self.of.noise)
-        return best.log_ratios(root, drawn), best.without_matrices()
+        drawn = best.draw(self.root, self.of.normal, self.of.noise)
+        return best.log_ratios(self.root, drawn), best.without_matrices()
+
+    @cached_property
+    def root(self) -> Array:
+        """Cholesky factor of the covariance."""
+        return cholesky(self.fit.K)
 
     @override
-    def draw(self, number: int, rng: np.random.Generator) -> tuple[Array, Array]:
-        root = cholesky(self.fit.K)
+    def draw(self, number: int, rng: np.random.Generator) -> Array:
         normal, noise = rng.standard_normal((2, *self.fit.a.shape, _candidates(number)))
-        v = self.fit.draw(root, normal, noise)
-        chosen = _by_ratios(self.fit.log_ratios(root, v), number, rng)
-        return _of_whitened(root, v[..., chosen])
+        v = self.fit.draw(self.root, normal, noise)
+        log_ratios = self.fit.log_ratios(self.root, v)
+        return v[..., _by_ratios(log_ratios, number, rng)].transpose(2, 0, 1)
+
+    @override
+    def scores_of(self, v: Array) -> Array:
+        return np.matmul(self.root, v)
 
 
 def _candidates(number: int) -> int:
@@ -233,10 +249,16 @@ class FeaturesOfLandmarks:
         given = [values["beta"], values.get("theta", np.empty(0))]
         key = np.concatenate(given).tobytes()
         if key != self.latest[0]:
-            unscaled = {**values, "scale": np.ones(1)}
-            K = self.hyperparameters.covariance(unscaled)
-            self.latest = key, Features.of_landmarks(K, K[self.hyperparameters.landmarks])
+            self.latest = key, self._made({**values, "scale": np.ones(1)})
         return self.latest[1]
+
+    def _made(self, unscaled: Values) -> Features:
+        source, landmarks = self.hyperparameters.source, self.hyperparameters.landmarks
+        if isinstance(source, DaskStack):
+            own = self.hyperparameters.covariance_of_landmarks(unscaled)
+            return ChunkedFeatures(source, unscaled["beta"], own, landmarks)
+        K = self.hyperparameters.covariance(unscaled)
+        return Features.of_landmarks(K, K[landmarks])
 
     def gradient(self, features: Features, pulled: Array) -> Array:
         """Gradient with respect to the covariances (obs, basis), of which the landmarks' are rows.
@@ -298,16 +320,26 @@ class OfLandmarkTargets(Conditional):
         return np.array([self.log_evidence]), ()
 
     @override
-    def draw(self, number: int, rng: np.random.Generator) -> tuple[Array, Array]:
-        return _of_weights(self.fit.of.features, self.fit.scale, self.fit.draw(number, rng), rng)
+    def draw(self, number: int, rng: np.random.Generator) -> Array:
+        return _whitened(self.fit.of.features, self.fit.draw(number, rng), rng)
+
+    @override
+    def scores_of(self, v: Array) -> Array:
+        return _scores(self.fit.of.features, self.fit.scale, v)
 
 
-def _of_weights(
-    features: Features, scale: float, W: Array, rng: np.random.Generator
-) -> tuple[Array, Array]:
-    """Draws of v and f of weights (draw, m, function)."""
+def _whitened(features: Features, W: Array, rng: np.random.Generator) -> Array:
+    """Draws of v (draw, basis, function) of weights (draw, m, function)."""
     normal = rng.standard_normal((len(W), len(features.rotation), W.shape[2]))
-    return features.whitened(W, normal), np.sqrt(scale) * (features.values @ W)
+    return features.whitened(W, normal)
+
+
+def _scores(features: Features, scale: float, v: Array) -> Array:
+    """Scores f (draw, obs, function) of v (draw, basis, function)."""
+    W = features.rotation.T @ v
+    together = W.swapaxes(0, 1).reshape(W.shape[1], -1)
+    f = np.sqrt(scale) * features.times(together)
+    return f.reshape(-1, len(W), W.shape[2]).swapaxes(0, 1)
 
 
 @dataclass
@@ -375,11 +407,15 @@ class OfLandmarkClasses(Conditional):
         return best.log_ratios(normal)[1], best.without_matrices()
 
     @override
-    def draw(self, number: int, rng: np.random.Generator) -> tuple[Array, Array]:
+    def draw(self, number: int, rng: np.random.Generator) -> Array:
         if self.corrected:
             normal = rng.standard_normal((_candidates(number), *self.fit.W.shape))
             W, log_ratios = self.fit.log_ratios(normal)
             W = W[_by_ratios(log_ratios, number, rng)]
         else:
             W = self.fit.draw(number, rng)
-        return _of_weights(self.fit.features, self.fit.scale, W, rng)
+        return _whitened(self.fit.features, W, rng)
+
+    @override
+    def scores_of(self, v: Array) -> Array:
+        return _scores(self.fit.features, self.fit.scale, v)

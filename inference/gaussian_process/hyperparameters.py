@@ -17,6 +17,7 @@ from scipy.special import gammaln, log_softmax
 from ...models.combinations.sums import DirichletWeights
 from ...models.gaussian_process import (
     JITTER,
+    OWN,
     GaussianProcessClassification,
     GaussianProcessRegression,
 )
@@ -146,9 +147,13 @@ class Hyperparameters:
             self.known["beta"] = model["beta"].get_value()
         if self.source.parameters:
             self.blocks["theta"] = GammaBlock(self.source.omega, self.source.phi)
-        else:
+        elif self.source.in_memory:
             self._stack = self._with_jitter(model.kernel_values())
             self._own_stack = self._stack[:, self.landmarks]
+        else:
+            own = model[OWN].get_value()
+            jitters = JITTER * np.einsum("kmm->k", own) / own.shape[1]
+            self._own_stack = own + jitters[:, None, None] * np.eye(own.shape[1])
         if isinstance(model, GaussianProcessRegression):
             self._positive("gamma", model.gamma, n_outputs)
         sizes = [len(block.start) for block in self.blocks.values()]

@@ -296,8 +296,10 @@ def integrate_gaussian_process(
                 proposal = Proposal.at_mode(mode, curvature_at(posterior, mode, bar))
                 points = explore(posterior, proposal, max_points, run.rng(), bar)
 
+    with_scores = "f" in {*run.kept(model), *run.streamed(model)}
+
     def sample(number: int, rng: np.random.Generator) -> dict[str, Array]:
-        return draws_of(model, posterior, points, number, rng)
+        return draws_of(model, posterior, points, number, rng, with_scores=with_scores)
 
     def log_likelihood(drawn: Mapping[str, Array]) -> Array:
         if isinstance(model, GaussianProcessRegression):
@@ -329,12 +331,14 @@ def draws_of(
     points: Points,
     number: int,
     rng: np.random.Generator,
+    *,
+    with_scores: bool = True,
 ) -> dict[str, Array]:
     """Draws (draw, ...) of all free variables and of f, from the mixture over the points."""
     hyperparameters = posterior.hyperparameters
     chosen = systematic(points.weights, number, rng)
     drawn: dict[str, Array] = {}
-    for name in ("v", "f"):
+    for name in ("v", "f") if with_scores else ("v",):
         shape = (len(model.coords[dim]) for dim in model.named_vars_to_dims[name])
         drawn[name] = np.empty((number, *shape))
     learned: dict[str, list[Array]] = {name: [] for name in hyperparameters.blocks}
@@ -342,11 +346,13 @@ def draws_of(
         z = points.z[point]
         values = hyperparameters.values(z)
         rows = np.flatnonzero(chosen == point)
-        scores = posterior.scores_at(z, points.sites[point]).draw(len(rows), rng)
-        for each, found in zip(drawn.values(), scores, strict=True):
-            each[rows] = found.reshape(-1, *each.shape[1:])
+        scores = posterior.scores_at(z, points.sites[point])
+        v = scores.draw(len(rows), rng)
+        drawn["v"][rows] = v.reshape(-1, *drawn["v"].shape[1:])
+        if with_scores:
+            drawn["f"][rows] = scores.scores_of(v).reshape(-1, *drawn["f"].shape[1:])
         for name, each in learned.items():
             each += [values[name]] * len(rows)
     order = rng.permutation(number)
     values = {name: np.array(each)[order] for name, each in learned.items()}
-    return hyperparameters.as_declared(values) | {name: v[order] for name, v in drawn.items()}
+    return hyperparameters.as_declared(values) | {name: each[order] for name, each in drawn.items()}

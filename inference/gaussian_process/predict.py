@@ -15,7 +15,11 @@ from scipy.special import expit, softmax
 from scipy.stats import norm, qmc
 from xarray import DataArray, Dataset, DataTree
 
-from ...models.gaussian_process import GaussianProcessClassification, GaussianProcessRegression
+from ...models.gaussian_process import (
+    OWN,
+    GaussianProcessClassification,
+    GaussianProcessRegression,
+)
 from ...models.kernels.dask_stack import compared_objects
 from ...models.kernels.source import VARIANCE
 from ...numerics.gaussian_process import cholesky, solve_triangular
@@ -107,7 +111,10 @@ def _variances(model: GaussianProcess, stack: DataArray) -> Array:
         known = stack[VARIANCE].transpose("kernel", "obs").to_numpy().copy()
     if model.kernel_source.parameters:
         return np.where(np.isnan(known), 1.0, known)
-    trained = model.kernel_values()[:, model.landmarks, np.arange(len(model.landmarks))]
+    if OWN in model.named_vars:
+        trained = np.einsum("kmm->km", model[OWN].get_value())
+    else:
+        trained = model.kernel_values()[:, model.landmarks, np.arange(len(model.landmarks))]
     for row, diagonal, name in zip(known, trained, stack["kernel"].values, strict=True):
         missing = np.isnan(row)
         if missing.any() and np.ptp(diagonal) > SAME_VARIANCE * np.abs(diagonal).max():

@@ -260,8 +260,9 @@ def rows_of_landmarks(stack: xr.DataArray, owner: str, argument: str) -> NDArray
     check_distinct(landmarks, argument, owner, "of distinct landmarks")
     first = dict(zip(reversed(objects.tolist()), range(len(objects))[::-1], strict=True))
     rows = np.array([first[label] for label in landmarks.tolist()])
-    tolerance = precision_of(stack)
-    for matrix, name in zip(stack.values[:, rows], stack["kernel"].values, strict=True):
+    own = stack.isel(obs=rows)
+    tolerance = precision_of(own)
+    for matrix, name in zip(own.to_numpy(), stack["kernel"].values, strict=True):
         entry = f'{argument}["{name}"] between the landmarks'
         check_square_symmetric(matrix, entry, owner, tolerance=tolerance)
         check_psd((matrix + matrix.T) / 2, entry, owner, tolerance=tolerance)

@@ -15,6 +15,7 @@ from scipy.stats import norm
 import kernelzoo as kz
 from kernelzoo.inference.left_out import kernels_of, log_scores, objects_of, parts, splits
 from kernelzoo.models import Declaration
+from kernelzoo.numerics.gaussian_process import NormalRegression
 
 QUIET = {"progressbar": False}
 SHORT = {"draws": 60, "tune": 30, "chains": 2, "cores": 1}
@@ -270,3 +271,19 @@ def test_one_ctrl_c_ends_all_folds(monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         kz.scores.loo_kfold(model("probit"), **QUIET)
     assert next(number) == 1
+
+
+@pytest.mark.parametrize("landmarks", [False, True])
+def test_gaussian_processes_are_declared_without_the_objects(landmarks):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(9, 2))
+    kernels = kz.gaussian(0.5)
+    stack = (kernels.landmarks(9) if landmarks else kernels)(X)
+    targets = np.sin(X[:, 0])
+    known = {"scale": 2.0, "gamma": 5.0, "combination": "fixed"}
+    model = kz.GaussianProcessRegression(stack, targets, **known)
+    scores = kz.scores.loo_kfold(model, "inla", k=9, draws=4000, progressbar=False)
+    K = 2.0 * kernels(X).to_numpy()[0]
+    mean, variance = NormalRegression(K, targets[:, None], np.array([0.2])).left_out()
+    expected = norm.logpdf(targets, mean[:, 0], variance[:, 0] ** 0.5)
+    assert np.allclose(scores.elpd_i, expected, atol=0.05)

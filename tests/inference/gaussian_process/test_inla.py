@@ -12,6 +12,7 @@ from kernelzoo.inference.gaussian_process import conditionals
 from kernelzoo.inference.gaussian_process.conditionals import SCORES_DRAWN
 from kernelzoo.inference.gaussian_process.hyperparameters import Hyperparameters
 from kernelzoo.inference.gaussian_process.inla import Posterior, integrate_gaussian_process
+from kernelzoo.models import gaussian_process as declarations
 from kernelzoo.models.gaussian_process import JITTER
 from kernelzoo.numerics import feature_scores
 
@@ -313,6 +314,18 @@ def test_many_objects_or_classes_have_the_approximation_at_the_mode(monkeypatch,
     assert (abs(f.mean(0) - fit.mean) < 5 * sd / 4000**0.5).all()
     assert np.allclose(f.std(0), sd, rtol=0.08)
     assert result.attrs["converged"] == "yes"
+
+
+def test_scores_of_many_objects_are_drawn_on_request(monkeypatch):
+    monkeypatch.setattr(declarations, "KEPT", 10)
+    model = on_landmarks(2)
+    kept = fit(model, draws=10)
+    assert set(kept["posterior"].data_vars) == {"v", "scale", "beta"}
+    assert kept["log_likelihood"]["t"].shape == (1, 10, 11)
+    asked = fit(model, draws=10, var_names=["v", "scale", "beta", "f"])
+    assert asked["posterior"]["v"].equals(kept["posterior"]["v"])
+    assert np.allclose(asked["log_likelihood"]["t"], kept["log_likelihood"]["t"], atol=1e-6)
+    assert (fit(model, draws=10, var_names=["scale"])["posterior"]["scale"] > 0).all()
 
 
 def test_learned_concentrations_are_refused_with_the_reason():

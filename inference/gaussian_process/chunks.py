@@ -1,0 +1,118 @@
+"""Features of the objects of a Dask array, which are computed chunk by chunk in each pass."""
+
+from collections.abc import Sequence
+from typing import override
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...models.gaussian_process import JITTER
+from ...models.kernels.dask_stack import DaskStack, rows_of
+from ...numerics.feature_scores import SINGLE, Features, kept_eigenvectors
+from ...numerics.gaussian_process import cholesky, solve_triangular
+
+type Array = NDArray[np.float64]
+
+
+class ChunkedFeatures(Features):
+    """Features of a weighted sum of kernels at landmarks; every product is a pass over the chunks.
+
+    A pass computes or reads the kernels, O(N M D); `weighted_square` then costs O(N M^2). Chunks
+    and matrices (M, M) are in memory, and products with the functions' weights.
+
+    Parameters
+    ----------
+    source : DaskStack
+    weights : array (S,)
+        Weights of the kernels.
+    K_mm : array (M, M)
+        Their sum between the landmarks, with the declaration's jitter.
+    landmarks : array (M,)
+        Rows of the landmarks.
+    """
+
+    def __init__(self, source: DaskStack, weights: Array, K_mm: Array, landmarks: NDArray[np.intp]):
+        self.source = source
+        self.weights = weights
+        self.landmarks = landmarks
+        # The mean of the diagonal is (1 + JITTER) times that of the kernels.
+        self.jitter = JITTER / (1.0 + JITTER) * K_mm.diagonal().mean()
+        self.root = cholesky(K_mm)
+        self.rotation = np.eye(len(K_mm))
+        n_objects = source.stack.sizes["obs"]
+        self.squares, self.rotation = kept_eigenvectors(self.weighted_square(np.ones(n_objects)))
+        self.map = solve_triangular(self.root, self.rotation, transposed=True)
+
+    @property
+    @override
+    def values(self) -> Array:  # type: ignore[override]
+        """All features (N, m), for some thousands of objects."""
+        values = np.concatenate(self.source.each(_sum_of_kernels, self.weights)) @ self.map
+        values[self.landmarks] += self.jitter * self.map
+        return values
+
+    def _own(self) -> Sequence[tuple[NDArray[np.intp], NDArray[np.intp]]]:
+        """Rows of landmarks in each chunk, and their columns."""
+        each = []
+        for rows in self.source.slices:
+            columns = np.flatnonzero((self.landmarks >= rows.start) & (self.landmarks < rows.stop))
+            each.append((self.landmarks[columns] - rows.start, columns))
+        return each
+
+    @override
+    def weighted_square(self, weights: Array) -> Array:
+        parts = [self._own(), self.source.parts(weights)]
+        shared = self.weights, self.jitter, self.root
+        (square,) = self.source.total(_weighted_square, *shared, by_object=parts)
+        return self.rotation.T @ square @ self.rotation
+
+    @override
+    def times(self, W: Array) -> Array:
+        mapped = self.map @ W
+        f = np.concatenate(self.source.each(_scores, self.weights, mapped))
+        f[self.landmarks] += self.jitter * mapped
+        return f
+
+    @override
+    def transposed_times(self, b: Array) -> Array:
+        parts = [self.source.parts(b)]
+        (product,) = self.source.total(_transposed_product, self.weights, by_object=parts)
+        return self.map.T @ (product + self.jitter * b[self.landmarks])
+
+
+def _sum_of_kernels(block: NDArray, weights: Array) -> Array:
+    """Weighted sum (n, M) of the kernels of a chunk."""
+    return np.tensordot(weights, np.asarray(block, dtype=float), axes=1)
+
+
+def _scores(block: NDArray, weights: Array, mapped: Array) -> Array:
+    """Scores (n, C) of a chunk."""
+    parts = (_sum_of_kernels(block[:, part], weights) @ mapped for part in rows_of(block))
+    return np.concatenate([*parts])
+
+
+def _transposed_product(block: NDArray, b: Array, weights: Array) -> tuple[Array]:
+    """Sum (M, C) over the objects of a chunk of their kernels times b (n, C)."""
+    parts = (_sum_of_kernels(block[:, part], weights).T @ b[part] for part in rows_of(block))
+    return (np.sum([*parts], axis=0),)
+
+
+def _weighted_square(
+    block: NDArray,
+    own: tuple[NDArray[np.intp], NDArray[np.intp]],
+    by_object: Array,
+    weights: Array,
+    jitter: float,
+    root: Array,
+) -> tuple[Array]:
+    """Sum (M, M) over the objects of a chunk of L^-1 k k' L^-T, times their weights (n,)."""
+    total = np.zeros((len(root), len(root)))
+    for part in rows_of(block):
+        K = _sum_of_kernels(block[:, part], weights)
+        here = (own[0] >= part.start) & (own[0] < part.start + len(K))
+        K[own[0][here] - part.start, own[1][here]] += jitter
+        half = solve_triangular(root, K.T) * np.sqrt(by_object[part])
+        # As in memory, see `SINGLE`.
+        half = half.astype(np.float32) if half.size >= SINGLE else half
+        total += half @ half.T
+    return (total,)
