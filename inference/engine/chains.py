@@ -110,6 +110,10 @@ def run_chains(model: pm.Model, run: Run, *, callbacks: bool = True, **options: 
     return tree
 
 
+#: Starts that are rounded to two digits are taken, such as three weights of .33.
+ROUNDED = 0.01
+
+
 def check_initvals(model: pm.Model, initvals: Any) -> None:
     """Raise ValueError unless the values at which chains start are inside their supports."""
     starts = [initvals] if isinstance(initvals, Mapping) else initvals
@@ -118,49 +122,55 @@ def check_initvals(model: pm.Model, initvals: Any) -> None:
     ):
         rule = "a dict of values by variable, or a list of one for each chain"
         raise argument_error("initvals", "fit", rule, repr(initvals))
-    free = {str(rv.name): rv for rv in model.free_RVs}
-    transformed = [str(value.name) for value in model.value_vars]
+    known = {str(rv.name): rv for rv in model.free_RVs}
+    # PyMC also takes the transformed values.
+    known |= {str(model.rvs_to_values[rv].name): rv for rv in model.free_RVs}
     for start in filter(None, starts):
-        names = [str(getattr(key, "name", key)) for key in start]
-        for name in names:
-            check_name(name, dict.fromkeys([*free, *transformed]), "initvals", "fit")
-        given = {
-            name: np.asarray(value)
-            for name, value in zip(names, start.values(), strict=True)
-            # PyMC also takes variables, and the words for its own starting points.
-            if name in free and not isinstance(value, str | Variable)
-        }
-        _check_supports(model, {free[name]: value for name, value in given.items()})
+        given = {str(getattr(key, "name", key)): value for key, value in start.items()}
+        for name in given:
+            check_name(name, known, "initvals", "fit")
+        # PyMC also takes variables, and the words for its own starting points.
+        numbers = {n: np.asarray(v) for n, v in given.items() if not isinstance(v, str | Variable)}
+        _check_supports(model, {name: (known[name], value) for name, value in numbers.items()})
 
 
-def _check_supports(model: pm.Model, given: Mapping[Any, NDArray]) -> None:
-    """Raise unless values of some variables have a density, others at the model's start."""
+def _check_supports(model: pm.Model, given: Mapping[str, tuple[Any, NDArray]]) -> None:
+    """Raise unless values of some variables, by name, have a density, others at the model's start.
+
+    Names may be those of transformed values.
+    """
     constants: dict[Any, Any] = {}
     terms: list[Any] = []
-    for rv, value in given.items():
+    for name, (rv, value) in given.items():
+        transform = model.rvs_to_transforms[rv]
+        like = rv if name == rv.name else model.rvs_to_values[rv]
         try:
-            exact = np.array_equal(value, value.astype(rv.dtype), equal_nan=True)
-            constants[rv] = rv.type.filter_variable(pt.as_tensor(value.astype(rv.dtype)))
-            density = pm.logp(rv, constants[rv])
+            exact = np.array_equal(value, value.astype(like.dtype), equal_nan=True)
+            number = like.type.filter_variable(pt.as_tensor(value.astype(like.dtype)))
+            # A value is in the support if the transform maps it to numbers and back to itself: at
+            # an edge the density may be finite, and PyMC rescales simplices without a word.
+            start, x = number, number
+            if transform is not None:
+                forth, back = transform.forward, transform.backward
+                start = forth(number, *rv.owner.inputs) if like is rv else number
+                x = rv.type.filter_variable(back(start, *rv.owner.inputs))
+            constants[rv] = number if like is rv else x
+            off = pt.max(pt.abs(x - constants[rv]) / (1 + pt.abs(x))) if value.size else 0.0
+            terms += [pm.logp(rv, constants[rv]).sum(), start.sum(), off]
         except (TypeError, ValueError):
             exact = False
         if not exact:
-            rule = f"numbers of the kind and shape of {rv.name}"
+            rule = f"numbers of the kind and shape of {name}"
             raise argument_error("initvals", "fit", rule, reprlib.repr(value.tolist()))
-        transform = model.rvs_to_transforms[rv]
-        start = constants[rv]
-        if transform is not None:
-            start = transform.forward(start, *rv.owner.inputs)
-        # At an edge of the support the density may be finite, but not the start of a chain.
-        terms += [density.sum(), start.sum()]
+    terms = [pt.as_tensor(term) for term in terms]
     terms = model.replace_rvs_by_values(graph_replace(terms, constants, strict=False))
     point = model.initial_point()
     found = compile_at_point(model, model.value_vars, terms)(
         *(point[value.name] for value in model.value_vars)
     )
-    for (rv, value), pair in zip(given.items(), np.reshape(found, (-1, 2)), strict=True):
-        if not np.isfinite(pair).all():
-            rule = f"inside the support of {rv.name}"
+    for (name, (_, value)), numbers in zip(given.items(), np.reshape(found, (-1, 3)), strict=True):
+        if not (np.isfinite(numbers).all() and numbers[2] < ROUNDED):
+            rule = f"inside the support of {name}"
             raise argument_error("initvals", "fit", rule, reprlib.repr(value.tolist()))
 
 

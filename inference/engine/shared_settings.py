@@ -86,7 +86,7 @@ quiet_sampler = Shared(_quiet_sampler)
 quiet_libraries = Shared(_quiet_libraries)
 
 
-class BlasLimits(threadpool_limits):  # type: ignore[misc]
+class BlasLimits(threadpool_limits):
     """A context with at most `number` BLAS threads; None leaves them as they are."""
 
     _lock: ClassVar[Lock] = Lock()

@@ -214,6 +214,10 @@ def median_of_squared_distances(X: Any, owner: str, argument: str = "X") -> floa
         X = X[np.sort(order_of_rows([X])[spaced])]
     X = np.asarray(X)
     squares = pdist(X, "sqeuclidean")
+    if squares.max(initial=0.0) < np.finfo(float).tiny and np.ptp(X, axis=0).any():
+        got = f"entries that differ by at most {np.ptp(X, axis=0).max():.3g}"
+        rule = "large enough that squares do not underflow: standardise the features"
+        raise argument_error(argument, owner, rule, got)
     if not squares.any():
         rule = "of training objects that differ (or give the width as a number)"
         raise argument_error(argument, owner, rule, f"{len(X)} objects without a difference")

@@ -25,7 +25,7 @@ from .features import Objects, feature_spaces, fingerprint, is_dask, order_of_ro
 from .labels import NUMBERED, check_distinct
 from .source import DIMS, LANDMARK, VARIANCE, LearnedKernel, ParametricStack
 from .stack import ORIGIN, Origin
-from .warnings import warn_of_unequal_scales
+from .warnings import warn_of_constant, warn_of_unequal_scales
 
 #: Largest chunk of a Dask array of kernels, in numbers (64 MB).
 LARGEST = 8_000_000
@@ -215,7 +215,8 @@ class Kernels:
         Warns
         -----
         KernelWarning
-            If a kernel sums over training features of very different scales.
+            If a kernel sums over training features of very different scales, or is the same for
+            all training objects.
 
         Notes
         -----
@@ -328,6 +329,10 @@ class TrainedKernels:
                 warn_of_unequal_scales(train.features[space], space)
         on_dask = any(is_dask(new.features[member.space]) for member in members)
         values = self._values_of_dask(new) if on_dask else self._values(new)
+        if new is train and not on_dask:
+            for member, of_member in zip(members, values, strict=True):
+                if member.sums_features:
+                    warn_of_constant(of_member, train.features[member.space], member.name)
         basis = train.labels
         if not all(member.is_kernel for member in members):
             basis = np.array([f"phi{m}{self._code}" for m in range(values.shape[2])])

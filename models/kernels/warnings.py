@@ -18,6 +18,8 @@ LARGEST_RATIO = 100.0
 # Fraction of features of the smaller scale that triggers the warning: images have some pixels that
 # are nearly constant, which is not a mistake.
 LEAST_PART = 0.25
+# Entries of a kernel are equal up to rounding if they differ by this fraction of the largest.
+EQUAL = 1e-12
 # Kernels hardly matter whose largest entry is below this fraction of another kernel's, or whose
 # scores have a prior scale below this number: on 40 and 150 objects of two classes, probabilities
 # then were within 0.02 of one half, and predicted responses explained at most 3 % of the variance.
@@ -49,6 +51,18 @@ def warn_of_near_identity(stack: xr.DataArray, owner: str) -> None:
             f"objects have fewer than {NEIGHBOURS} entries above {ALIKE:g}, so that little can be "
             "learned about new objects. Use a wider kernel, such as gaussian('median'), on "
             "z-scored features.",
+            KernelWarning,
+        )
+
+
+def warn_of_constant(values: NDArray, X: NDArray, name: str) -> None:
+    """Warn if a kernel (obs, basis) of training objects' features X (n, D) is the same for all."""
+    largest = float(values.max())
+    if len(X) > 1 and largest > 0 and largest - values.min() <= EQUAL * largest:
+        warn_user(
+            f"All entries of the kernel {name!r} are {largest:.3g}: it tells no training objects "
+            f"apart, whose features differ by at most {np.ptp(X, axis=0).max():.3g}. z-score the "
+            "features, or take the width from them, as gaussian('median') does.",
             KernelWarning,
         )
 

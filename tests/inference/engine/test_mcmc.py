@@ -423,6 +423,11 @@ def test_numpyro_runs_on_the_device(platform):
         ({"gamma": -1.0}, r"inside the support of gamma\. Got -1\.0"),
         ([None, {"gamma": 0}], r"inside the support of gamma\. Got 0"),
         ({"beta": [2.0, -1.0]}, r"inside the support of beta\. Got \[2\.0, -1\.0\]"),
+        ({"beta": [0.7, 0.8]}, r"inside the support of beta\. Got \[0\.7, 0\.8\]"),
+        ({"beta_simplex__": [np.nan]}, r"inside the support of beta_simplex__\. Got \[nan\]"),
+        ({"beta_simplex__": [1.0, 2.0]}, r"numbers of the kind and shape of beta_simplex__\."),
+        ({"gamma_log__": 800.0}, r"inside the support of gamma_log__\. Got 800"),
+        ({"gamma_log__": -np.inf}, r"inside the support of gamma_log__\. Got -inf"),
         ({"beta": [0.2, 0.3, 0.5]}, r"numbers of the kind and shape of beta\. Got \[0\.2"),
         ({"gama": 1.0}, r"the nearest is 'gamma'"),
         ("gamma", r"a dict of values by variable"),
@@ -447,6 +452,11 @@ def test_starts_may_depend_on_each_other():
         upper = pm.HalfNormal("upper")
         pm.Uniform("x", 0, upper)
     check_initvals(model, {"x": 5.0, "upper": 6.0})
+    check_initvals(model, {"x": 5.0, "upper_log__": np.log(6.0)})
+    check_initvals(model, {"x_interval__": 2.0, "upper": 1e6})
     check_initvals(model, [{"x": 0.1, "upper": "prior"}, None])
     with pytest.raises(ValueError, match="inside the support of x"):
         check_initvals(model, {"x": 5.0, "upper": 4.0})
+    with pytest.raises(ValueError, match="inside the support of x"):
+        check_initvals(model, {"x": 5.0, "upper_log__": np.log(4.0)})
+    check_initvals(kz.MultinomialProbit.example(), {"beta": [0.33, 0.66]})

@@ -15,10 +15,12 @@ from kernelzoo.models import (
     WishartCompletion,
 )
 from kernelzoo.models.kernels import (
+    KernelWarning,
     Theta,
     as_stack,
     covariance,
     gaussian,
+    inverse_multiquadric,
     linear,
     polynomial,
     precomputed,
@@ -245,3 +247,30 @@ def test_raw_wine_is_warned_of_twice():
     first, second = (str(warning.message) for warning in caught)
     assert "column 12 has a standard deviation of 314" in first
     assert "given to MultinomialProbit are nearly the identity: 'gaussian'" in second
+
+
+@pytest.mark.parametrize("size", [1e-12, 1e-162, 1e-300])
+@pytest.mark.parametrize(
+    "kernel",
+    [gaussian(1.0), gaussian(1.0).landmarks(5), polynomial(2), inverse_multiquadric(1.0)],
+    ids=str,
+)
+def test_kernels_that_are_the_same_for_all_objects_are_warned_of(kernel, size):
+    """Bug: nothing was said of features whose distances underflow."""
+    objects = np.random.default_rng(0).normal(size=(12, 3))
+    new = size * objects[:4]
+    with pytest.warns(KernelWarning, match=r"are 1: it tells no training objects apart"):
+        kernel(size * objects)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        kernel(1e-3 * objects)
+        kernel(new, objects)
+        kernel(objects[:1]) if "landmarks" not in repr(kernel) else None
+
+
+@pytest.mark.parametrize("size", [1e-162, 1e-300])
+def test_widths_of_features_whose_squares_underflow_are_refused(size):
+    """Bug: objects 'without a difference', or a width of infinity."""
+    objects = size * np.random.default_rng(0).normal(size=(12, 3))
+    with pytest.raises(ValueError, match=r"squares do not underflow: standardise the features"):
+        gaussian("median")(objects)
