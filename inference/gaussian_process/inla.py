@@ -6,12 +6,13 @@ hyperparameters is explored at points around this mode, drawn from a Student t d
 point the scores are drawn from their best normal approximation, and weighted by importance together
 with the point: the weights correct both approximations, and their Pareto k-hat says how well. Where
 a tail of the weights is heavy, the distribution of the points is fitted to the weighted points, and
-drawn from again.
+drawn from again. More than a few hyperparameters are drawn from a distribution with the mode and
+curvature of the posterior, and their draws are weighted only if k-hat allows it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -37,11 +38,12 @@ from ...numerics.gaussian_scores import (
     laplace,
 )
 from ...validation import Count
-from ..engine.convergence import k_hat_of_ratios
+from ..engine.convergence import is_unreliable, k_hat_of_ratios
 from ..engine.engine import Run
 from ..engine.progress import ProgressBar
 from ..engine.result import IntegratedOutput
 from .hyperparameters import GaussianProcess, Hyperparameters
+from .log_weights import LogWeights, SkewedProposal
 
 type Array = NDArray[np.float64]
 # Of classes, what makes the best normal approximation again; of normal targets nothing.
@@ -55,13 +57,17 @@ T_DEGREES = 6.0
 MAX_ROUNDS = 3
 #: Pareto k-hat of the weights that needs no further round.
 GOOD_K_HAT = 0.5
-#: Step of the central differences of the gradient, in a coordinate of unit order.
-CURVATURE_STEP = 1e-3
+#: Hyperparameters of which a t distribution fits the posterior: more need one fitted by coordinate.
+FEW = 10
+#: Step of the differences of the gradient, in a coordinate of unit order.
+CURVATURE_STEP = 5e-3
 #: Least curvature of the log posterior along any direction: the priors' is of this order.
 LEAST_CURVATURE = 0.02
 #: Value of the objective where a covariance has no Cholesky factor.
 IMPOSSIBLE = 1e10
 MODE_ITERATIONS = 500
+#: Former gradients of which L-BFGS makes its metric.
+MODE_MEMORY = 30
 #: Norm of the gradient, per coordinate, at which the search for the mode ends.
 MODE_TOLERANCE = 1e-4
 #: Draws of the scores at each point, of which a mean is the point's evidence.
@@ -98,6 +104,11 @@ class Posterior:
         likelihood: Likelihood = Logistic(codes) if two else Softmax(codes, model.n_classes)
         normal, noise = rng.standard_normal((2, *likelihood.shape, SCORES_DRAWN))
         return cls(hyperparameters, None, likelihood, normal, noise)
+
+    @cached_property
+    def log_weights(self) -> LogWeights:
+        """Coordinates in which the mode is found soonest, and many weights are drawn."""
+        return LogWeights(self.hyperparameters)
 
     def scores(self, z: Array) -> NormalRegression | GaussianScores:
         """Posterior of the scores given hyperparameters; of classes, Laplace's. O(C N^3)."""
@@ -152,6 +163,15 @@ class Posterior:
         gradient += self.hyperparameters.chain(z, values, of_covariance, of_noise)
         return fit.log_evidence + prior, gradient
 
+    def with_gradient_by_weights(self, y: Array) -> tuple[float, Array]:
+        """As `with_gradient`, in the coordinates `log_weights`."""
+        return self.log_weights.with_total(y, *self.with_gradient(self.log_weights.z(y)))
+
+    def log_ratios_by_weights(self, y: Array) -> tuple[Array, Sites]:
+        """As `log_ratios`, in the coordinates `log_weights`."""
+        log_ratios, sites = self.log_ratios(self.log_weights.z(y))
+        return log_ratios + self.log_weights.log_total(y), sites
+
 
 @dataclass(frozen=True)
 class Proposal:
@@ -202,35 +222,31 @@ def _chi_square(normal: Array) -> Array:
 
 
 def find_mode(posterior: Posterior, bar: ProgressBar) -> tuple[Array, bool]:
-    """Coordinates of the highest evidence times prior by L-BFGS, and whether it converged.
+    """Find the highest evidence times prior by L-BFGS: its `log_weights`, and whether it converged.
 
     A search that is ended early has the highest that it has found.
     """
-    if posterior.hyperparameters.size == 0:
-        return np.empty(0), True
     highest = -np.inf
-    best = posterior.hyperparameters.start
+    best = posterior.log_weights.start
+    if best.size == 0:
+        return best, True
 
-    def negative(z: Array) -> tuple[float, Array]:
+    def negative(y: Array) -> tuple[float, Array]:
         nonlocal highest, best
         try:
-            value, gradient = posterior.with_gradient(z)
+            value, gradient = posterior.with_gradient_by_weights(y)
         except NotPositiveDefiniteError:
-            return IMPOSSIBLE, np.zeros_like(z)
+            return IMPOSSIBLE, np.zeros_like(y)
         if value > highest:
             highest = value
-            best = z.copy()
+            best = y.copy()
         bar.advance(log_density=value)
         return -value, -gradient
 
+    options = {"maxiter": MODE_ITERATIONS, "gtol": MODE_TOLERANCE, "ftol": 1e-12}
+    options["maxcor"] = MODE_MEMORY
     try:
-        search = minimize(
-            negative,
-            best,
-            jac=True,
-            method="L-BFGS-B",
-            options={"maxiter": MODE_ITERATIONS, "gtol": MODE_TOLERANCE, "ftol": 1e-12},
-        )
+        search = minimize(negative, best, jac=True, method="L-BFGS-B", options=options)
     except KeyboardInterrupt:
         if highest == -np.inf:
             raise
@@ -238,27 +254,31 @@ def find_mode(posterior: Posterior, bar: ProgressBar) -> tuple[Array, bool]:
     return search.x, bool(search.success or np.abs(search.jac).max() < 100 * MODE_TOLERANCE)
 
 
-def curvature_at(posterior: Posterior, mode: Array, bar: ProgressBar) -> Array:
-    """Negative Hessian (D, D) at the mode, by central differences: 2 D gradients."""
-    size = len(mode)
-    slopes = np.empty((size, size))
-    for d in range(size):
-        step = np.zeros(size)
+def curvature_at(
+    with_gradient: Callable[[Array], tuple[float, Array]], mode: Array, bar: ProgressBar
+) -> Array:
+    """Negative Hessian (D, D) at the mode, by differences of D + 1 gradients."""
+    slope = with_gradient(mode)[1]
+    slopes = np.empty((len(mode), len(mode)))
+    for d in range(len(mode)):
+        step = np.zeros(len(mode))
         step[d] = CURVATURE_STEP
-        above = posterior.with_gradient(mode + step)[1]
-        below = posterior.with_gradient(mode - step)[1]
-        slopes[d] = (below - above) / (2 * CURVATURE_STEP)
-        bar.advance(2)
+        slopes[d] = (slope - with_gradient(mode + step)[1]) / CURVATURE_STEP
+        bar.advance()
     return (slopes + slopes.T) / 2
 
 
 @dataclass(frozen=True)
 class Points:
-    """Points of the hyperparameters' coordinates (point, D) and log ratios (point, S) of draws."""
+    """Points of the hyperparameters' coordinates (point, D) and log ratios (point, S) of draws.
+
+    `equal` points are draws of an approximation, whose ratios say only how good it is.
+    """
 
     z: Array
     log_ratios: Array
     sites: list[Sites]
+    equal: bool = False
 
     @cached_property
     def k_hat(self) -> float:
@@ -268,6 +288,8 @@ class Points:
     @cached_property
     def weights(self) -> Array:
         """Weights (point,), from smoothed ratios; they sum to 1."""
+        if self.equal:
+            return np.full(len(self.z), 1 / len(self.z))
         logs = self.log_ratios.ravel()
         if np.isfinite(self.k_hat):
             logs, _ = array_stats.psislw(-logs)
@@ -280,35 +302,55 @@ class Points:
         return float(logsumexp(self.log_ratios) - np.log(self.log_ratios.size))
 
 
+def evaluate(
+    log_ratios_at: Callable[[Array], tuple[Array, Sites]],
+    proposal: Proposal | SkewedProposal,
+    number: int,
+    rng: np.random.Generator,
+    bar: ProgressBar,
+) -> tuple[Points, bool]:
+    """Points of a distribution with their ratios, and whether an interrupt ended it early.
+
+    Raises KeyboardInterrupt before the first point.
+    """
+    z: list[Array] = []
+    log_ratios: list[Array] = []
+    sites: list[Sites] = []
+    interrupted = False
+    try:
+        for point in proposal.draw(number, rng):
+            with suppress(NotPositiveDefiniteError):
+                ratios, found = log_ratios_at(point)
+                log_ratios.append(ratios - proposal.log_density(point))
+                sites.append(found)
+                z.append(point)
+            bar.advance()
+    except KeyboardInterrupt:
+        if not z:
+            raise
+        interrupted = True
+    return Points(np.array(z), np.array(log_ratios[: len(z)]), sites), interrupted
+
+
 def explore(
     posterior: Posterior,
-    proposal: Proposal,
+    mode: Array,
     number: int,
     rng: np.random.Generator,
     bar: ProgressBar,
 ) -> Points:
     """Points around the mode; the best of up to `MAX_ROUNDS` rounds of fitting the proposal."""
+    proposal = Proposal.at_mode(mode, curvature_at(posterior.with_gradient, mode, bar))
     best: Points | None = None
     for _ in range(MAX_ROUNDS):
-        z: list[Array] = []
-        log_ratios: list[Array] = []
-        sites: list[Sites] = []
-        interrupted = False
         try:
-            for point in proposal.draw(number, rng):
-                with suppress(NotPositiveDefiniteError):
-                    ratios, found = posterior.log_ratios(point)
-                    log_ratios.append(ratios - proposal.log_density(point))
-                    sites.append(found)
-                    z.append(point)
-                bar.advance()
+            points, interrupted = evaluate(posterior.log_ratios, proposal, number, rng, bar)
         except KeyboardInterrupt:
-            if best is not None:
-                return best
-            if not z:
+            if best is None:
                 raise
-            interrupted = True
-        points = Points(np.array(z), np.array(log_ratios[: len(z)]), sites)
+            return best
+        if best is not None and interrupted:
+            return best
         if best is None or points.k_hat < best.k_hat:
             best = points
         fitted = Proposal.of_points(points.z, points.weights)
@@ -319,6 +361,29 @@ def explore(
     return best
 
 
+def explore_many(
+    posterior: Posterior,
+    mode: Array,
+    number: int,
+    rng: np.random.Generator,
+    bar: ProgressBar,
+) -> Points:
+    """Points of a distribution with the posterior's mode and curvature, for many hyperparameters.
+
+    They are weighted if their k-hat is usable. Else a few of them would have all the weight, and
+    they are equal draws of the approximation.
+    """
+    coordinates = posterior.log_weights
+    curvature = curvature_at(posterior.with_gradient_by_weights, mode, bar)
+    concentrations = coordinates.concentrations
+    # The posterior's slope towards a weight of zero is the prior's.
+    least = min(LEAST_CURVATURE, *concentrations) if len(concentrations) else LEAST_CURVATURE
+    proposal = SkewedProposal.at_mode(mode, curvature, len(concentrations), least)
+    points, _ = evaluate(posterior.log_ratios_by_weights, proposal, number, rng, bar)
+    z = np.array([coordinates.z(y) for y in points.z])
+    return replace(points, z=z, equal=is_unreliable(points.k_hat))
+
+
 def integrate_gaussian_process(
     model: GaussianProcess, run: Run, *, max_points: Count = 256, integrate: bool = True
 ) -> IntegratedOutput:
@@ -326,15 +391,18 @@ def integrate_gaussian_process(
     posterior = Posterior.of(model, run.rng(2))
     hyperparameters = posterior.hyperparameters
     with run.track(None, "INLA", usual=max_points) as bar:
-        mode, converged = find_mode(posterior, bar)
+        highest, converged = find_mode(posterior, bar)
+        mode = posterior.log_weights.z(highest)
         log_ratios, sites = posterior.log_ratios(mode)
         points = Points(mode[None], log_ratios[None], [sites])
         ended = run.clock.ended or run.clock.pressed
         if integrate and hyperparameters.size and not ended:
             # The mode alone is the result if this ends before the first point.
             with suppress(KeyboardInterrupt):
-                proposal = Proposal.at_mode(mode, curvature_at(posterior, mode, bar))
-                points = explore(posterior, proposal, max_points, run.rng(), bar)
+                if len(mode) <= FEW:
+                    points = explore(posterior, mode, max_points, run.rng(), bar)
+                else:
+                    points = explore_many(posterior, highest, max_points, run.rng(), bar)
 
     def sample(number: int, rng: np.random.Generator) -> dict[str, Array]:
         return draws_of(model, posterior, points, number, rng)
