@@ -48,6 +48,8 @@ from .log_weights import LogWeights, SkewedProposal
 type Array = NDArray[np.float64]
 # Of classes, what makes the best normal approximation again; of normal targets nothing.
 type Sites = tuple[Array, ...]
+# Log density and its gradient at some coordinates.
+type Density = Callable[[Array], tuple[float, Array]]
 
 #: Evaluations whose scores are kept as starts of others.
 MAX_STARTS = 100
@@ -59,6 +61,8 @@ MAX_ROUNDS = 3
 GOOD_K_HAT = 0.5
 #: Hyperparameters of which a t distribution fits the posterior: more need one fitted by coordinate.
 FEW = 10
+#: Share of all weights below which a weight counts as absent: the evidence is linear in it.
+ABSENT = 1e-6
 #: Step of the differences of the gradient, in a coordinate of unit order.
 CURVATURE_STEP = 5e-3
 #: Least curvature of the log posterior along any direction: the priors' is of this order.
@@ -107,7 +111,7 @@ class Posterior:
 
     @cached_property
     def log_weights(self) -> LogWeights:
-        """Coordinates in which the mode is found soonest, and many weights are drawn."""
+        """Coordinates of many weights."""
         return LogWeights(self.hyperparameters)
 
     def scores(self, z: Array) -> NormalRegression | GaussianScores:
@@ -163,12 +167,16 @@ class Posterior:
         gradient += self.hyperparameters.chain(z, values, of_covariance, of_noise)
         return fit.log_evidence + prior, gradient
 
-    def with_gradient_by_weights(self, y: Array) -> tuple[float, Array]:
-        """As `with_gradient`, in the coordinates `log_weights`."""
-        return self.log_weights.with_total(y, *self.with_gradient(self.log_weights.z(y)))
+    def with_gradient_of_y(self, y: Array) -> tuple[float, Array]:
+        """As `with_gradient`, in the coordinates y of `LogWeights`."""
+        return self.log_weights.of_y(y, *self.with_gradient(self.log_weights.z(y)))
 
-    def log_ratios_by_weights(self, y: Array) -> tuple[Array, Sites]:
-        """As `log_ratios`, in the coordinates `log_weights`."""
+    def with_gradient_of_x(self, x: Array) -> tuple[float, Array]:
+        """As `with_gradient`, in the coordinates x of `LogWeights`."""
+        return self.log_weights.of_x(x, *self.with_gradient_of_y(self.log_weights.y(x)))
+
+    def log_ratios_of_y(self, y: Array) -> tuple[Array, Sites]:
+        """As `log_ratios`, in the coordinates y of `LogWeights`."""
         log_ratios, sites = self.log_ratios(self.log_weights.z(y))
         return log_ratios + self.log_weights.log_total(y), sites
 
@@ -221,25 +229,25 @@ def _chi_square(normal: Array) -> Array:
     return 2.0 * gammaincinv(T_DEGREES / 2, ndtr(normal))
 
 
-def find_mode(posterior: Posterior, bar: ProgressBar) -> tuple[Array, bool]:
-    """Find the highest evidence times prior by L-BFGS: its `log_weights`, and whether it converged.
+def find_mode(with_gradient: Density, start: Array, bar: ProgressBar) -> tuple[Array, bool]:
+    """Coordinates of the highest log density by L-BFGS, and whether it converged.
 
     A search that is ended early has the highest that it has found.
     """
+    if start.size == 0:
+        return start, True
     highest = -np.inf
-    best = posterior.log_weights.start
-    if best.size == 0:
-        return best, True
+    best = start
 
-    def negative(y: Array) -> tuple[float, Array]:
+    def negative(z: Array) -> tuple[float, Array]:
         nonlocal highest, best
         try:
-            value, gradient = posterior.with_gradient_by_weights(y)
+            value, gradient = with_gradient(z)
         except NotPositiveDefiniteError:
-            return IMPOSSIBLE, np.zeros_like(y)
+            return IMPOSSIBLE, np.zeros_like(z)
         if value > highest:
             highest = value
-            best = y.copy()
+            best = z.copy()
         bar.advance(log_density=value)
         return -value, -gradient
 
@@ -255,15 +263,16 @@ def find_mode(posterior: Posterior, bar: ProgressBar) -> tuple[Array, bool]:
 
 
 def curvature_at(
-    with_gradient: Callable[[Array], tuple[float, Array]], mode: Array, bar: ProgressBar
+    with_gradient: Density, z: Array, bar: ProgressBar, which: NDArray[np.intp] | None = None
 ) -> Array:
-    """Negative Hessian (D, D) at the mode, by differences of D + 1 gradients."""
-    slope = with_gradient(mode)[1]
-    slopes = np.empty((len(mode), len(mode)))
-    for d in range(len(mode)):
-        step = np.zeros(len(mode))
-        step[d] = CURVATURE_STEP
-        slopes[d] = (slope - with_gradient(mode + step)[1]) / CURVATURE_STEP
+    """Negative Hessian of some coordinates, by differences of one gradient for each and one."""
+    which = np.arange(len(z)) if which is None else which
+    slope = with_gradient(z)[1]
+    slopes = np.empty((len(which), len(which)))
+    for row, d in enumerate(which):
+        moved = z.copy()
+        moved[d] += CURVATURE_STEP
+        slopes[row] = (slope - with_gradient(moved)[1])[which] / CURVATURE_STEP
         bar.advance()
     return (slopes + slopes.T) / 2
 
@@ -368,20 +377,48 @@ def explore_many(
     rng: np.random.Generator,
     bar: ProgressBar,
 ) -> Points:
-    """Points of a distribution with the posterior's mode and curvature, for many hyperparameters.
+    """Points around the mode of many hyperparameters, the coordinates x of `LogWeights`.
 
     They are weighted if their k-hat is usable. Else a few of them would have all the weight, and
     they are equal draws of the approximation.
     """
     coordinates = posterior.log_weights
-    curvature = curvature_at(posterior.with_gradient_by_weights, mode, bar)
-    concentrations = coordinates.concentrations
-    # The posterior's slope towards a weight of zero is the prior's.
-    least = min(LEAST_CURVATURE, *concentrations) if len(concentrations) else LEAST_CURVATURE
-    proposal = SkewedProposal.at_mode(mode, curvature, len(concentrations), least)
-    points, _ = evaluate(posterior.log_ratios_by_weights, proposal, number, rng, bar)
+    proposal = skewed_proposal(posterior, coordinates.y(mode), bar)
+    points, _ = evaluate(posterior.log_ratios_of_y, proposal, number, rng, bar)
     z = np.array([coordinates.z(y) for y in points.z])
     return replace(points, z=z, equal=is_unreliable(points.k_hat))
+
+
+def skewed_proposal(posterior: Posterior, y: Array, bar: ProgressBar) -> SkewedProposal:
+    """Distribution of many hyperparameters around the mode, in coordinates y of `LogWeights`.
+
+    That of weights near zero is Gamma, as if the log evidence were linear in them. The others have
+    the curvature at the mode, which takes a gradient for each.
+    """
+    varphi = posterior.log_weights.concentrations
+    n_kernels = len(varphi)
+    log_w = y[:n_kernels]
+    total = logsumexp(log_w) if n_kernels else 0.0
+    absent = np.flatnonzero(log_w < total + np.log(ABSENT))
+    y = y.copy()
+    # Small enough to be linear, large enough for a slope.
+    y[absent] = total + np.log(ABSENT)
+    slope = posterior.with_gradient_of_y(y)[1]
+    # The log density is varphi log w - rate w; the rate of the prior is 1.
+    rate = (varphi - slope[:n_kernels])[absent] / np.exp(y[absent])
+    present = np.delete(np.arange(len(y)), absent)
+    curvature = curvature_at(posterior.with_gradient_of_y, y, bar, present)
+    values, vectors = np.linalg.eigh(curvature)
+    # The posterior's slope towards a weight of zero is the prior's.
+    least = min(LEAST_CURVATURE, *varphi) if n_kernels else LEAST_CURVATURE
+    covariance = vectors / np.maximum(values, least) @ vectors.T
+    mode, sd, root = y, np.empty(len(y)), np.eye(len(y))
+    mode[absent] = np.log(varphi[absent] / np.where(rate > 0, rate, 1.0))
+    sd[absent] = varphi[absent] ** -0.5
+    sd[present] = np.sqrt(covariance.diagonal())
+    correlations = covariance / np.outer(sd[present], sd[present])
+    root[np.ix_(present, present)] = np.linalg.cholesky(correlations)
+    return SkewedProposal(mode, sd, root, n_kernels)
 
 
 def integrate_gaussian_process(
@@ -391,18 +428,22 @@ def integrate_gaussian_process(
     posterior = Posterior.of(model, run.rng(2))
     hyperparameters = posterior.hyperparameters
     with run.track(None, "INLA", usual=max_points) as bar:
-        highest, converged = find_mode(posterior, bar)
-        mode = posterior.log_weights.z(highest)
-        log_ratios, sites = posterior.log_ratios(mode)
-        points = Points(mode[None], log_ratios[None], [sites])
+        many = hyperparameters.size > FEW
+        if many:
+            coordinates = posterior.log_weights
+            mode, converged = find_mode(posterior.with_gradient_of_x, coordinates.start, bar)
+            z = coordinates.z(coordinates.y(mode))
+        else:
+            mode, converged = find_mode(posterior.with_gradient, hyperparameters.start, bar)
+            z = mode
+        log_ratios, sites = posterior.log_ratios(z)
+        points = Points(z[None], log_ratios[None], [sites])
         ended = run.clock.ended or run.clock.pressed
         if integrate and hyperparameters.size and not ended:
             # The mode alone is the result if this ends before the first point.
             with suppress(KeyboardInterrupt):
-                if len(mode) <= FEW:
-                    points = explore(posterior, mode, max_points, run.rng(), bar)
-                else:
-                    points = explore_many(posterior, highest, max_points, run.rng(), bar)
+                around = explore_many if many else explore
+                points = around(posterior, mode, max_points, run.rng(), bar)
 
     def sample(number: int, rng: np.random.Generator) -> dict[str, Array]:
         return draws_of(model, posterior, points, number, rng)
