@@ -265,8 +265,10 @@ class INLA(PaperEngine[IntegratedOutput]):
         if run.log_likelihood:
             posterior = tree["posterior"].to_dataset()
             drawn = {str(name): joined_draws(draws) for name, draws in posterior.items()}
-            densities = {model.observed_RVs[0].name: output.log_likelihood(drawn)[None]}
+            observed = model.observed_RVs[0].name
+            densities = {observed: output.log_likelihood(drawn)[None]}
             with_group(tree, "log_likelihood", labelled(model, densities, ["chain", "draw"]))
+            with_group(tree, "left_out", labelled(model, {observed: output.left_out()}))
         points = labelled(model, output.points, ["point"])
         with_group(tree, "variational", points.assign(weight=("point", output.weights)))
         tree.attrs["pareto_k"] = output.k_hat
