@@ -485,8 +485,9 @@ def left_out_densities(posterior: Posterior, points: Points) -> Array:
 
     Given hyperparameters z they are analytic: of classes, the normal approximation of the
     observation's likelihood is divided out of that of the scores, which is hopeful by some
-    hundredths of a nat where the scale is large and there are several classes. Without the observation z has the
-    weight w_z / p(t_n | t_-n, z), so that p(t_n | t_-n) = 1 / sum_z w_z / p(t_n | t_-n, z).
+    hundredths of a nat where the scale is large and there are several classes. Without the
+    observation z has the weight w_z / p(t_n | t_-n, z), so that
+    p(t_n | t_-n) = 1 / sum_z w_z / p(t_n | t_-n, z).
     O(C N^3) for each point.
     """
     weights = points.weights
