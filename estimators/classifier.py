@@ -195,7 +195,10 @@ class KernelProbitClassifier(_Classifier):
     engine : str or Engine, default="vb"
         As in ``kz.fit``: "vb" for predictions, which it makes in seconds; "gibbs" or "nuts" for
         weights, whose uncertainty VB may understate (`ApproximationWarning` says where).
-    draws, tune, chains, cores : int
+    draws : int, optional
+        As in ``kz.fit``. Default: 1,000 for chains; 100 for engines without chains, such as "vb",
+        whose draws are independent.
+    tune, chains, cores : int
         As in ``kz.fit``.
     random_state : int, RandomState or None, default=None
         An integer is the ``random_seed`` of ``kz.fit``. By default a seed is chosen, and recorded

@@ -14,6 +14,7 @@ from xarray import DataArray, Dataset, DataTree, concat
 
 from ..inference import fit, predict
 from ..inference.engine.convergence import judge, predictions_alone, warn_of_approximation
+from ..inference.engine.engine import as_engine
 from ..inference.engine.provenance import check_fitted, check_result, damaged, read_number
 from ..inference.left_out import (
     SCALES,
@@ -43,6 +44,10 @@ AUTO = "auto"
 #: Largest number of entries of kernels with copies of rows, and how many times as many as without
 #: copies these may be.
 MOST_ENTRIES, MOST_COPIES = 10**8, 10
+#: Draws of an estimator by default, in each chain and of engines without chains. On 200 objects of
+#: ten kernels, 1,000 independent draws take about as long as the rest of a fit by VB, and change the
+#: held-out log score of 100 by less than .003 nats.
+DRAWS_OF_CHAINS, INDEPENDENT_DRAWS = 1000, 100
 #: Scale, upsilon / tau, from which chains of the probit mix slowly: on 35 wines, 1,200 draws have
 #: 603 effective draws of the contrasts at a scale of 1, 229 at 100 and 137 at 1,000.
 SLOW = 100.0
@@ -72,7 +77,7 @@ class KernelPredictor(KernelReader):
 
     standardize: bool | str = AUTO
     engine: Any = "vb"
-    draws: int = 1000
+    draws: int | None = None
     tune: int = 1000
     chains: int = 4
     cores: int | None = None
@@ -130,6 +135,9 @@ class KernelPredictor(KernelReader):
             rule = "without draws, tune, chains, cores and seed: the estimator's own parameters"
             raise argument_error("fit_options", owner, rule, repr(given))
         options |= {name: getattr(self, name) for name in ("draws", "tune", "chains", "cores")}
+        if self.draws is None:
+            chains = as_engine(self.engine, "fit").kind == "mcmc"
+            options["draws"] = DRAWS_OF_CHAINS if chains else INDEPENDENT_DRAWS
         with attempt(self) as trial:
             log_scores = trial._declare(X, y, sample_weight)
             seed = self.random_state

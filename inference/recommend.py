@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from html import escape as escape_html
 from math import inf, isnan, nan
 from timeit import Timer
-from typing import Any, get_args, override
+from typing import Any, Literal, override
 
 import pandas as pd
 import pymc as pm
@@ -23,10 +23,15 @@ from .engine.provenance import check_model
 from .engine.result import ExactOutput, IntegratedOutput, VariationalOutput
 from .engine.shared_settings import BlasLimits, settings_kept
 from .engine.workers import processes
-from .paper_engines import BY_GRADIENTS, Gibbs, PaperEngine
+from .paper_engines import BY_GRADIENTS, INLA, Gibbs, PaperEngine
 
-REASONS: dict[Kind, str] = {
+#: Why an engine is recommended, in the order of preference.
+REASONS: dict[Kind | Literal["weighted"], str] = {
     "exact": "It draws independently from the posterior, so there is nothing to diagnose.",
+    "weighted": (
+        "It weights its draws to the posterior, in the time of an approximation; read intervals "
+        "if the result's 'pareto_k' is below 0.7."
+    ),
     "mcmc": "It samples the posterior; read its intervals if the result's 'converged' is \"yes\".",
     "vb": "It approximates quickly; read intervals only if the result's 'pareto_k' is below 0.7.",
     "point": "It finds one point and says nothing about uncertainty.",
@@ -146,9 +151,9 @@ def recommend(
 ) -> Recommendation:
     """Recommend an engine for a model, by what it can tell and by the time it takes here.
 
-    Engines are preferred in this order: independent draws, chains, variational approximations,
-    points; among engines of one kind, the one written for the model; and those that serve models of
-    this size before all others.
+    Engines are preferred in this order: independent draws, weighted draws of an approximation
+    (`INLA`), chains, variational approximations, points; among engines of one kind, the one written
+    for the model; and those that serve models of this size before all others.
 
     Parameters
     ----------
@@ -180,12 +185,12 @@ def recommend(
     """
     check_arguments(recommend, locals())
     checked_model(model, "recommend")
-    kinds = get_args(Kind)
+    preferred = [*REASONS]
     ordered = sorted(
         engines_for(model),
         key=lambda engine: (
             small_only(model, engine) is not None,
-            kinds.index(engine.kind),
+            preferred.index(way_of(engine)),
             not isinstance(engine, PaperEngine),
         ),
     )
@@ -213,8 +218,14 @@ def recommend(
         # Of engines that were not measured, the first.
         chosen = ordered[frame["seconds"].fillna(inf).argmin()]
         late = f" No engine is expected to end within {span(max_seconds or 0)}, of those measured."
-    title = f"{chosen.name} is recommended for {type(model).__name__}. {REASONS[chosen.kind]}{late}"
+    reason = f"{REASONS[way_of(chosen)]}{late}"
+    title = f"{chosen.name} is recommended for {type(model).__name__}. {reason}"
     return Recommendation(title, frame.set_index("engine"), chosen)
+
+
+def way_of(engine: Engine) -> Kind | Literal["weighted"]:
+    """Key of the reason to recommend an engine: its kind, but for INLA."""
+    return "weighted" if isinstance(engine, INLA) else engine.kind
 
 
 @dataclass

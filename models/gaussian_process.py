@@ -114,7 +114,8 @@ class GaussianProcessRegression(_GaussianProcess):
         Names of columns are the coordinate "output".
     combination : {"mean", "fixed"}, DirichletWeights or FixedWeights, default="mean"
         "mean": learned weights with a uniform prior on the simplex, ``DirichletWeights(varphi=1)``;
-        the weight of a single kernel is 1. "fixed": 1/K each, or those of ``FixedWeights``.
+        the weight of a single kernel is 1. Of many kernels of which few count,
+        ``DirichletWeights(varphi=5 / K)`` or less. "fixed": 1/K each, or those of ``FixedWeights``.
     scale : float or LearnedScale, default=LearnedScale()
         Variance s of the functions, relative to the kernels' diagonal.
     gamma : float or LearnedScale, default=LearnedScale()

@@ -58,6 +58,8 @@ LARGEST_SHARE = 0.98
 LEAST_VARIANCE = 1e-12
 #: Nodes of Gauss-Hermite quadrature over one score; pairs of opposite Sobol' points over several.
 NODES = 32
+#: As many for predictive densities, which are read as they are.
+PREDICTIVE_NODES = 128
 
 
 class Likelihood(Protocol):
@@ -517,21 +519,35 @@ def _expectations(
     likelihood: Likelihood, mean: Array, covariances: Array
 ) -> tuple[float, Array, Array]:
     """Average log likelihood, residual (N, C) and diagonal of the curvature (N, C)."""
-    points, weights = _quadrature(mean.shape[1])
-    roots = np.linalg.cholesky(covariances + LEAST_VARIANCE * np.eye(mean.shape[1]))
-    f = mean + np.einsum("ncd,sd->snc", roots, points)
+    f, weights = _scores_of_quadrature(mean, covariances, NODES)
     p = likelihood.probabilities(f)
     expected = float((weights @ likelihood.log_density(f)).sum())
     residual = likelihood.observed - np.einsum("s,snc->nc", weights, p)
     return expected, residual, np.einsum("s,snc->nc", weights, p * (1.0 - p))
 
 
+def log_predictive(likelihood: Likelihood, mean: Array, covariances: Array) -> Array:
+    """Log (N,) of the expected likelihood of each object, of scores with mean (N, C).
+
+    `covariances` are (N, C, C). O(N C^2) for each node of the quadrature.
+    """
+    f, weights = _scores_of_quadrature(mean, covariances, PREDICTIVE_NODES)
+    return logsumexp(likelihood.log_density(f), b=weights[:, None], axis=0)
+
+
+def _scores_of_quadrature(mean: Array, covariances: Array, nodes: int) -> tuple[Array, Array]:
+    """Scores (S, N, C) and weights (S,) for expectations of one object each."""
+    points, weights = _quadrature(mean.shape[1], nodes)
+    roots = np.linalg.cholesky(covariances + LEAST_VARIANCE * np.eye(mean.shape[1]))
+    return mean + np.einsum("ncd,sd->snc", roots, points), weights
+
+
 @lru_cache
-def _quadrature(n_functions: int) -> tuple[Array, Array]:
+def _quadrature(n_functions: int, number: int) -> tuple[Array, Array]:
     """Points (S, C) and weights (S,) for expectations over standard normal numbers."""
     if n_functions == 1:
-        nodes, weights = roots_hermitenorm(NODES)
+        nodes, weights = roots_hermitenorm(number)
         return nodes[:, None], weights / weights.sum()
-    normal = norm.ppf(qmc.Sobol(n_functions, rng=0).random(NODES))
+    normal = norm.ppf(qmc.Sobol(n_functions, rng=0).random(number))
     points = np.vstack([normal, -normal])
     return points, np.full(len(points), 1 / len(points))

@@ -6,6 +6,8 @@ import arviz as az
 import numpy as np
 import pandas as pd
 import xarray as xr
+from arviz_stats.utils import ELPDDataLOO
+from scipy.special import logsumexp
 from scipy.stats import norm
 from xarray import DataArray, Dataset, DataTree
 
@@ -19,7 +21,7 @@ from ...validation import (
     check_probabilities,
     check_real,
 )
-from ..engine.convergence import units_of
+from ..engine.convergence import is_unreliable, k_hat_of, units_of
 from ..engine.provenance import check_result
 from ..engine.result import check_finite_draws
 from ..new_objects import tracked_blocks
@@ -181,6 +183,59 @@ def inclusion(result: DataTree, *, threshold: float | None = None) -> Dataset:
             "mcse": az.mcse(values)["probability"].where(moved),
         },
         attrs={"event": event, "engine": result.attrs.get("engine", "")},
+    )
+
+
+def loo(result: DataTree) -> ELPDDataLOO:
+    """Leave-one-out log predictive densities that an engine computed, for ``az.compare``.
+
+    INLA has them in closed form given the hyperparameters, without the error of the importance
+    ratios of ``az.loo(result)``, which estimates the same. Of other engines use ``az.loo``.
+
+    Parameters
+    ----------
+    result : DataTree
+        Result of `fit` by INLA, with the groups ``left_out`` and ``log_likelihood``
+        (``log_likelihood=True``).
+
+    Returns
+    -------
+    ELPDDataLOO
+        For ``az.compare``, also beside ``az.loo(other, pointwise=True)``: ``elpd_i`` has the terms
+        in the model's order, ``elpd`` is their sum, ``p`` the effective number of parameters: the
+        log predictive density of the training data minus ``elpd``. ``warning`` says that the
+        result's ``pareto_k`` is above 0.7.
+
+    Raises
+    ------
+    ValueError
+        For other results.
+
+    Examples
+    --------
+    >>> inla = {name: kz.fit(each, "inla", random_seed=1) for name, each in processes.items()}
+    >>> az.compare({name: kz.scores.loo(result) for name, result in inla.items()})
+    """
+    owner = "loo"
+    check_result(result, "result", owner)
+    if lacking := [name for name in ("left_out", "log_likelihood") if name not in result.children]:
+        rule = "a result of INLA with log_likelihood=True (of other engines, use az.loo)"
+        raise argument_error("result", owner, rule, f"one without {', '.join(lacking)}")
+    (scores,) = result["left_out"].to_dataset().data_vars.values()
+    by_draw = result["log_likelihood"].to_dataset()[scores.name]
+    draws = by_draw.sizes["chain"] * by_draw.sizes["draw"]
+    fitted = logsumexp(by_draw, axis=(0, 1)).sum() - scores.size * np.log(draws)
+    elpd = float(scores.sum())
+    return ELPDDataLOO(
+        elpd=elpd,
+        se=float(np.sqrt(scores.size) * scores.std()),
+        p=float(fitted - elpd),
+        n_samples=draws,
+        n_data_points=scores.size,
+        scale="log",
+        warning=is_unreliable(k_hat_of(result)),
+        good_k=None,  # type: ignore[arg-type]
+        elpd_i=scores,
     )
 
 

@@ -106,6 +106,8 @@ class IntegratedOutput:
         deterministic variable f if the run keeps it.
     log_likelihood : callable (dict of array (draw, ...)) -> array (draw, ...)
         Log likelihood of each observation, of draws of f and of the hyperparameters.
+    left_out : callable () -> array
+        Log predictive density of each observation given all others.
     points : mapping of str to array (point, ...)
         Hyperparameters at the points, on their constrained spaces.
     weights : array (point,)
@@ -120,6 +122,7 @@ class IntegratedOutput:
 
     sample: Callable[[int, np.random.Generator], Mapping[str, Array]]
     log_likelihood: Callable[[Mapping[str, Array]], Array]
+    left_out: Callable[[], Array]
     points: Mapping[str, Array]
     weights: Array
     k_hat: float

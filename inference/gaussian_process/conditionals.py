@@ -13,6 +13,7 @@ from typing import Any, Protocol, override
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
+from scipy.stats import norm
 
 from ...models.gaussian_process import GaussianProcessRegression
 from ...models.kernels.dask_stack import DaskStack
@@ -25,7 +26,13 @@ from ...numerics.feature_scores import (
     is_joint,
 )
 from ...numerics.gaussian_process import NormalRegression, cholesky
-from ...numerics.gaussian_scores import GaussianScores, Likelihood, best_gaussian, likelihood_of
+from ...numerics.gaussian_scores import (
+    GaussianScores,
+    Likelihood,
+    best_gaussian,
+    likelihood_of,
+    log_predictive,
+)
 from .chunks import ChunkedFeatures
 from .hyperparameters import GaussianProcess, Hyperparameters
 
@@ -57,6 +64,9 @@ class Conditional(Protocol):
 
     def log_ratios(self) -> tuple[Array, Sites]:
         """Log ratios (S,) whose mean is the evidence, and what `again` needs."""
+
+    def left_out(self) -> Array:
+        """Log predictive densities (obs, output) of observations, each given all others."""
 
     def draw(self, number: int, rng: np.random.Generator) -> Array:
         """Draws of v (number, basis, function)."""
@@ -144,6 +154,11 @@ class OfGramTargets(Conditional):
         return cholesky(self.fit.K)
 
     @override
+    def left_out(self) -> Array:
+        mean, variance = self.fit.left_out()
+        return norm.logpdf(self.fit.targets, mean, np.sqrt(variance))
+
+    @override
     def draw(self, number: int, rng: np.random.Generator) -> Array:
         normal, noise = rng.standard_normal((2, *self.fit.targets.shape, number))
         return self.fit.draw(self.root, normal, noise).transpose(2, 0, 1)
@@ -208,6 +223,11 @@ class OfGramClasses(Conditional):
     def root(self) -> Array:
         """Cholesky factor of the covariance."""
         return cholesky(self.fit.K)
+
+    @override
+    def left_out(self) -> Array:
+        mean, covariances = self.fit.left_out()
+        return log_predictive(self.fit.likelihood, mean, covariances)[:, None]
 
     @override
     def draw(self, number: int, rng: np.random.Generator) -> Array:
@@ -320,6 +340,11 @@ class OfLandmarkTargets(Conditional):
         return np.array([self.log_evidence]), ()
 
     @override
+    def left_out(self) -> Array:
+        mean, variance = self.fit.left_out()
+        return norm.logpdf(self.fit.of.targets, mean, np.sqrt(variance))
+
+    @override
     def draw(self, number: int, rng: np.random.Generator) -> Array:
         return _whitened(self.fit.of.features, self.fit.draw(number, rng), rng)
 
@@ -405,6 +430,12 @@ class OfLandmarkClasses(Conditional):
         # The same numbers of whitened scores, whatever the features are.
         normal = best.features.rotation.T @ self.of.normal
         return best.log_ratios(normal)[1], best.without_matrices()
+
+    @override
+    def left_out(self) -> Array:
+        mean, variances = self.fit.left_out()
+        covariances = variances[:, :, None] * np.eye(variances.shape[1])
+        return log_predictive(self.fit.likelihood, mean, covariances)[:, None]
 
     @override
     def draw(self, number: int, rng: np.random.Generator) -> Array:

@@ -6,12 +6,13 @@ hyperparameters is explored at points around this mode, drawn from a Student t d
 point the scores are drawn from their best normal approximation, and weighted by importance together
 with the point: the weights correct both approximations, and their Pareto k-hat says how well. Where
 a tail of the weights is heavy, the distribution of the points is fitted to the weighted points, and
-drawn from again.
+drawn from again. More than a few hyperparameters are drawn from a distribution with the mode and
+curvature of the posterior, and their draws are weighted only if k-hat allows it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -25,7 +26,7 @@ from ...models.gaussian_process import GaussianProcessRegression
 from ...numerics.gaussian_process import NotPositiveDefiniteError
 from ...numerics.gaussian_scores import likelihood_of
 from ...validation import Count
-from ..engine.convergence import k_hat_of_ratios
+from ..engine.convergence import is_unreliable, k_hat_of_ratios
 from ..engine.engine import Run
 from ..engine.progress import ProgressBar
 from ..engine.result import IntegratedOutput
@@ -37,8 +38,11 @@ from .conditionals import (
     systematic,
 )
 from .hyperparameters import GaussianProcess, Hyperparameters
+from .log_weights import LogWeights, SkewedProposal
 
 type Array = NDArray[np.float64]
+# Log density and its gradient at some coordinates.
+type Density = Callable[[Array], tuple[float, Array]]
 
 #: Evaluations whose scores are kept as starts of others.
 MAX_STARTS = 100
@@ -48,13 +52,21 @@ T_DEGREES = 6.0
 MAX_ROUNDS = 3
 #: Pareto k-hat of the weights that needs no further round.
 GOOD_K_HAT = 0.5
-#: Step of the central differences of the gradient, in a coordinate of unit order.
-CURVATURE_STEP = 1e-3
+#: Hyperparameters of which a t distribution fits the posterior: more need one fitted by coordinate.
+FEW = 10
+#: Points with less than this share of an equal weight are left out of leave-one-out densities.
+NEGLIGIBLE = 1e-3
+#: Share of all weights below which a weight counts as absent: the evidence is linear in it.
+ABSENT = 1e-6
+#: Step of the differences of the gradient, in a coordinate of unit order.
+CURVATURE_STEP = 5e-3
 #: Least curvature of the log posterior along any direction: the priors' is of this order.
 LEAST_CURVATURE = 0.02
 #: Value of the objective where a covariance has no Cholesky factor.
 IMPOSSIBLE = 1e10
 MODE_ITERATIONS = 500
+#: Former gradients of which L-BFGS makes its metric.
+MODE_MEMORY = 30
 #: Norm of the gradient, per coordinate, at which the search for the mode ends.
 MODE_TOLERANCE = 1e-4
 
@@ -76,6 +88,11 @@ class Posterior:
         """Read the current data of a model."""
         hyperparameters = Hyperparameters(model)
         return cls(hyperparameters, conditionals_of(model, hyperparameters, rng))
+
+    @cached_property
+    def log_weights(self) -> LogWeights:
+        """Coordinates of many weights."""
+        return LogWeights(self.hyperparameters)
 
     def scores(self, z: Array) -> Conditional:
         """Posterior of the scores given hyperparameters; of classes, Laplace's."""
@@ -111,6 +128,19 @@ class Posterior:
         values = self.hyperparameters.values(z)
         gradient += self.hyperparameters.chain(z, values, of_covariance, of_noise)
         return fit.log_evidence + prior, gradient
+
+    def with_gradient_of_y(self, y: Array) -> tuple[float, Array]:
+        """As `with_gradient`, in the coordinates y of `LogWeights`."""
+        return self.log_weights.of_y(y, *self.with_gradient(self.log_weights.z(y)))
+
+    def with_gradient_of_x(self, x: Array) -> tuple[float, Array]:
+        """As `with_gradient`, in the coordinates x of `LogWeights`."""
+        return self.log_weights.of_x(x, *self.with_gradient_of_y(self.log_weights.y(x)))
+
+    def log_ratios_of_y(self, y: Array) -> tuple[Array, Sites]:
+        """As `log_ratios`, in the coordinates y of `LogWeights`."""
+        log_ratios, sites = self.log_ratios(self.log_weights.z(y))
+        return log_ratios + self.log_weights.log_total(y), sites
 
 
 @dataclass(frozen=True)
@@ -161,20 +191,20 @@ def _chi_square(normal: Array) -> Array:
     return 2.0 * gammaincinv(T_DEGREES / 2, ndtr(normal))
 
 
-def find_mode(posterior: Posterior, bar: ProgressBar) -> tuple[Array, bool]:
-    """Coordinates of the highest evidence times prior by L-BFGS, and whether it converged.
+def find_mode(with_gradient: Density, start: Array, bar: ProgressBar) -> tuple[Array, bool]:
+    """Coordinates of the highest log density by L-BFGS, and whether it converged.
 
     A search that is ended early has the highest that it has found.
     """
-    if posterior.hyperparameters.size == 0:
-        return np.empty(0), True
+    if start.size == 0:
+        return start, True
     highest = -np.inf
-    best = posterior.hyperparameters.start
+    best = start
 
     def negative(z: Array) -> tuple[float, Array]:
         nonlocal highest, best
         try:
-            value, gradient = posterior.with_gradient(z)
+            value, gradient = with_gradient(z)
         except NotPositiveDefiniteError:
             return IMPOSSIBLE, np.zeros_like(z)
         if value > highest:
@@ -183,14 +213,10 @@ def find_mode(posterior: Posterior, bar: ProgressBar) -> tuple[Array, bool]:
         bar.advance(log_density=value)
         return -value, -gradient
 
+    options = {"maxiter": MODE_ITERATIONS, "gtol": MODE_TOLERANCE, "ftol": 1e-12}
+    options["maxcor"] = MODE_MEMORY
     try:
-        search = minimize(
-            negative,
-            best,
-            jac=True,
-            method="L-BFGS-B",
-            options={"maxiter": MODE_ITERATIONS, "gtol": MODE_TOLERANCE, "ftol": 1e-12},
-        )
+        search = minimize(negative, best, jac=True, method="L-BFGS-B", options=options)
     except KeyboardInterrupt:
         if highest == -np.inf:
             raise
@@ -198,27 +224,32 @@ def find_mode(posterior: Posterior, bar: ProgressBar) -> tuple[Array, bool]:
     return search.x, bool(search.success or np.abs(search.jac).max() < 100 * MODE_TOLERANCE)
 
 
-def curvature_at(posterior: Posterior, mode: Array, bar: ProgressBar) -> Array:
-    """Negative Hessian (D, D) at the mode, by central differences: 2 D gradients."""
-    size = len(mode)
-    slopes = np.empty((size, size))
-    for d in range(size):
-        step = np.zeros(size)
-        step[d] = CURVATURE_STEP
-        above = posterior.with_gradient(mode + step)[1]
-        below = posterior.with_gradient(mode - step)[1]
-        slopes[d] = (below - above) / (2 * CURVATURE_STEP)
-        bar.advance(2)
+def curvature_at(
+    with_gradient: Density, z: Array, bar: ProgressBar, which: NDArray[np.intp] | None = None
+) -> Array:
+    """Negative Hessian of some coordinates, by differences of one gradient for each and one."""
+    which = np.arange(len(z)) if which is None else which
+    slope = with_gradient(z)[1]
+    slopes = np.empty((len(which), len(which)))
+    for row, d in enumerate(which):
+        moved = z.copy()
+        moved[d] += CURVATURE_STEP
+        slopes[row] = (slope - with_gradient(moved)[1])[which] / CURVATURE_STEP
+        bar.advance()
     return (slopes + slopes.T) / 2
 
 
 @dataclass(frozen=True)
 class Points:
-    """Points of the hyperparameters' coordinates (point, D) and log ratios (point, S) of draws."""
+    """Points of the hyperparameters' coordinates (point, D) and log ratios (point, S) of draws.
+
+    `equal` points are draws of an approximation, whose ratios say only how good it is.
+    """
 
     z: Array
     log_ratios: Array
     sites: list[Sites]
+    equal: bool = False
 
     @cached_property
     def k_hat(self) -> float:
@@ -228,6 +259,8 @@ class Points:
     @cached_property
     def weights(self) -> Array:
         """Weights (point,), from smoothed ratios; they sum to 1."""
+        if self.equal:
+            return np.full(len(self.z), 1 / len(self.z))
         logs = self.log_ratios.ravel()
         if np.isfinite(self.k_hat):
             logs, _ = array_stats.psislw(-logs)
@@ -240,35 +273,55 @@ class Points:
         return float(logsumexp(self.log_ratios) - np.log(self.log_ratios.size))
 
 
+def evaluate(
+    log_ratios_at: Callable[[Array], tuple[Array, Sites]],
+    proposal: Proposal | SkewedProposal,
+    number: int,
+    rng: np.random.Generator,
+    bar: ProgressBar,
+) -> tuple[Points, bool]:
+    """Points of a distribution with their ratios, and whether an interrupt ended it early.
+
+    Raises KeyboardInterrupt before the first point.
+    """
+    z: list[Array] = []
+    log_ratios: list[Array] = []
+    sites: list[Sites] = []
+    interrupted = False
+    try:
+        for point in proposal.draw(number, rng):
+            with suppress(NotPositiveDefiniteError):
+                ratios, found = log_ratios_at(point)
+                log_ratios.append(ratios - proposal.log_density(point))
+                sites.append(found)
+                z.append(point)
+            bar.advance()
+    except KeyboardInterrupt:
+        if not z:
+            raise
+        interrupted = True
+    return Points(np.array(z), np.array(log_ratios[: len(z)]), sites), interrupted
+
+
 def explore(
     posterior: Posterior,
-    proposal: Proposal,
+    mode: Array,
     number: int,
     rng: np.random.Generator,
     bar: ProgressBar,
 ) -> Points:
     """Points around the mode; the best of up to `MAX_ROUNDS` rounds of fitting the proposal."""
+    proposal = Proposal.at_mode(mode, curvature_at(posterior.with_gradient, mode, bar))
     best: Points | None = None
     for _ in range(MAX_ROUNDS):
-        z: list[Array] = []
-        log_ratios: list[Array] = []
-        sites: list[Sites] = []
-        interrupted = False
         try:
-            for point in proposal.draw(number, rng):
-                with suppress(NotPositiveDefiniteError):
-                    ratios, found = posterior.log_ratios(point)
-                    log_ratios.append(ratios - proposal.log_density(point))
-                    sites.append(found)
-                    z.append(point)
-                bar.advance()
+            points, interrupted = evaluate(posterior.log_ratios, proposal, number, rng, bar)
         except KeyboardInterrupt:
-            if best is not None:
-                return best
-            if not z:
+            if best is None:
                 raise
-            interrupted = True
-        points = Points(np.array(z), np.array(log_ratios[: len(z)]), sites)
+            return best
+        if best is not None and interrupted:
+            return best
         if best is None or points.k_hat < best.k_hat:
             best = points
         fitted = Proposal.of_points(points.z, points.weights)
@@ -279,6 +332,57 @@ def explore(
     return best
 
 
+def explore_many(
+    posterior: Posterior,
+    mode: Array,
+    number: int,
+    rng: np.random.Generator,
+    bar: ProgressBar,
+) -> Points:
+    """Points around the mode of many hyperparameters, the coordinates x of `LogWeights`.
+
+    They are weighted if their k-hat is usable. Else a few of them would have all the weight, and
+    they are equal draws of the approximation.
+    """
+    coordinates = posterior.log_weights
+    proposal = skewed_proposal(posterior, coordinates.y(mode), bar)
+    points, _ = evaluate(posterior.log_ratios_of_y, proposal, number, rng, bar)
+    z = np.array([coordinates.z(y) for y in points.z])
+    return replace(points, z=z, equal=is_unreliable(points.k_hat))
+
+
+def skewed_proposal(posterior: Posterior, y: Array, bar: ProgressBar) -> SkewedProposal:
+    """Distribution of many hyperparameters around the mode, in coordinates y of `LogWeights`.
+
+    That of weights near zero is Gamma, as if the log evidence were linear in them. The others have
+    the curvature at the mode, which takes a gradient for each.
+    """
+    varphi = posterior.log_weights.concentrations
+    n_kernels = len(varphi)
+    log_w = y[:n_kernels]
+    total = logsumexp(log_w) if n_kernels else 0.0
+    absent = np.flatnonzero(log_w < total + np.log(ABSENT))
+    y = y.copy()
+    # Small enough to be linear, large enough for a slope.
+    y[absent] = total + np.log(ABSENT)
+    slope = posterior.with_gradient_of_y(y)[1]
+    # The log density is varphi log w - rate w; the rate of the prior is 1.
+    rate = (varphi - slope[:n_kernels])[absent] / np.exp(y[absent])
+    present = np.delete(np.arange(len(y)), absent)
+    curvature = curvature_at(posterior.with_gradient_of_y, y, bar, present)
+    values, vectors = np.linalg.eigh(curvature)
+    # The posterior's slope towards a weight of zero is the prior's.
+    least = min(LEAST_CURVATURE, *varphi) if n_kernels else LEAST_CURVATURE
+    covariance = vectors / np.maximum(values, least) @ vectors.T
+    mode, sd, root = y, np.empty(len(y)), np.eye(len(y))
+    mode[absent] = np.log(varphi[absent] / np.where(rate > 0, rate, 1.0))
+    sd[absent] = varphi[absent] ** -0.5
+    sd[present] = np.sqrt(covariance.diagonal())
+    correlations = covariance / np.outer(sd[present], sd[present])
+    root[np.ix_(present, present)] = np.linalg.cholesky(correlations)
+    return SkewedProposal(mode, sd, root, n_kernels)
+
+
 def integrate_gaussian_process(
     model: GaussianProcess, run: Run, *, max_points: Count = 256, integrate: bool = True
 ) -> IntegratedOutput:
@@ -286,15 +390,26 @@ def integrate_gaussian_process(
     posterior = Posterior.of(model, run.rng(2))
     hyperparameters = posterior.hyperparameters
     with run.track(None, "INLA", usual=max_points) as bar:
-        mode, converged = find_mode(posterior, bar)
-        log_ratios, sites = posterior.log_ratios(mode)
-        points = Points(mode[None], log_ratios[None], [sites])
+        many = hyperparameters.size > FEW
+        if many:
+            coordinates = posterior.log_weights
+            mode, converged = find_mode(posterior.with_gradient_of_x, coordinates.start, bar)
+            z = coordinates.z(coordinates.y(mode))
+        else:
+            mode, converged = find_mode(posterior.with_gradient, hyperparameters.start, bar)
+            z = mode
+        log_ratios, sites = posterior.log_ratios(z)
+        points = Points(z[None], log_ratios[None], [sites])
         ended = run.clock.ended or run.clock.pressed
         if integrate and hyperparameters.size and not ended:
             # The mode alone is the result if this ends before the first point.
             with suppress(KeyboardInterrupt):
-                proposal = Proposal.at_mode(mode, curvature_at(posterior, mode, bar))
-                points = explore(posterior, proposal, max_points, run.rng(), bar)
+                around = explore_many if many else explore
+                points = around(posterior, mode, max_points, run.rng(), bar)
+
+    def left_out() -> Array:
+        densities = left_out_densities(posterior, points)
+        return densities if hyperparameters.several else densities[:, 0]
 
     with_scores = "f" in {*run.kept(model), *run.streamed(model)}
 
@@ -315,6 +430,7 @@ def integrate_gaussian_process(
     return IntegratedOutput(
         sample=sample,
         log_likelihood=log_likelihood,
+        left_out=left_out,
         points=hyperparameters.as_declared(
             {name: np.array([each[name] for each in values]) for name in learned}
         ),
@@ -323,6 +439,27 @@ def integrate_gaussian_process(
         log_evidence=points.log_evidence if integrate else None,
         converged=converged,
     )
+
+
+def left_out_densities(posterior: Posterior, points: Points) -> Array:
+    r"""Log predictive densities (obs, output) of the observations, each given all others.
+
+    Given hyperparameters z they are analytic: of classes, the normal approximation of the
+    observation's likelihood is divided out of that of the scores, which is hopeful by some
+    hundredths of a nat where the scale is large and there are several classes. Without the
+    observation z has the weight w_z / p(t_n | t_-n, z), so that
+    p(t_n | t_-n) = 1 / sum_z w_z / p(t_n | t_-n, z).
+    O(C N^3) for each point.
+    """
+    weights = points.weights
+    # The others would change nothing.
+    heavy = np.flatnonzero(weights > NEGLIGIBLE / len(weights))
+    by_point = []
+    for point in heavy:
+        fit = posterior.scores_at(points.z[point], points.sites[point])
+        by_point.append(fit.left_out())
+    shares = (weights[heavy] / weights[heavy].sum())[:, None, None]
+    return -logsumexp(-np.array(by_point), b=shares, axis=0)
 
 
 def draws_of(

@@ -210,6 +210,13 @@ class DirichletWeights(_Convex):
     UserWarning
         As `Mean`.
 
+    Notes
+    -----
+    Of many kernels, a uniform prior expects weights of about 1 / K each, whatever the data say.
+    That few of them count is said by a small concentration, ``varphi`` of 2 / K to 5 / K. Values
+    between these and 1, such as 10 / K, are not between the two: with 100 kernels of 200 objects,
+    many small weights together fit the noise, and predictions are too sure of themselves.
+
     Examples
     --------
     >>> uniform = kz.combinations.DirichletWeights(varphi=1)

@@ -961,3 +961,22 @@ def test_fits_leave_the_warnings_of_other_threads_alone(monkeypatch):
         with predictions_alone():
             kz.fit(model, VB, **FIT)
             warn_of_poor_approximation("VB", 1.0, [])
+
+
+@pytest.mark.parametrize(("engine", "draws"), [("vb", 100), (VB, 100), ("gibbs", 1000)])
+def test_independent_draws_are_few_unless_they_are_given(monkeypatch, engine, draws):
+    asked = []
+
+    def fit(model, engine, **options):
+        asked.append(options["draws"])
+        raise RuntimeError("seen")
+
+    monkeypatch.setattr("kernelzoo.estimators.predictor.fit", fit)
+    X, y = np.random.default_rng(0).normal(size=(8, 2)), np.arange(8) % 2
+    for given, expected in ((None, draws), (7, 7)):
+        estimator = KernelProbitClassifier(
+            kz.linear(), combination="fixed", upsilon=1.0, engine=engine, draws=given
+        )
+        with pytest.raises(RuntimeError, match="seen"):
+            estimator.fit(X, y)
+        assert asked[-1] == expected

@@ -83,6 +83,25 @@ def composite_classification_scale():
     return kz.CompositeKernelClassification.example(combination=rule, sigma=3.0, varsigma=scale)
 
 
+def process_kernels():
+    """Two kernels of 25 objects."""
+    x = np.random.default_rng(1).normal(size=(25, 2))
+    return (kz.gaussian(0.5) | kz.linear()).normalize("trace")(x)
+
+
+def process_regression():
+    """25 objects, two kernels, learned scale, weights and noise."""
+    scale, gamma = kz.LearnedScale(3.0, 0.7), kz.LearnedScale(10.0, 0.7)
+    targets = np.linspace(-1.7, 1.7, 25)
+    return kz.GaussianProcessRegression(process_kernels(), targets, scale=scale, gamma=gamma)
+
+
+def process_classification():
+    """25 objects of two classes, two kernels, learned scale and weights."""
+    scale = kz.LearnedScale(3.0, 0.7)
+    return kz.GaussianProcessClassification(process_kernels(), np.arange(25) % 2, scale=scale)
+
+
 def mutual_completion():
     """Three objects, two kernels that lack one each, masks that are not nested."""
     x = np.random.default_rng(1).normal(size=(3, 2))
@@ -121,6 +140,14 @@ CELLS = {
     "composite-classification-scale-Gibbs": (
         *(composite_classification_scale, kz.Gibbs(), 150),
         LONG,
+    ),
+    "process-regression-INLA": (
+        *(process_regression, kz.INLA(max_points=128), 200),
+        {"draws": DRAWS},
+    ),
+    "process-classification-INLA": (
+        *(process_classification, kz.INLA(max_points=128), 200),
+        {"draws": DRAWS},
     ),
     "mutual-Gibbs": (mutual_completion, kz.Gibbs(), 60, {"draws": 1_500, "tune": 100}),
     "mixture-NUTS": (collapsed_mixture, kz.NUTS(), 60, SHORT | {"var_names": ["alpha"]}),

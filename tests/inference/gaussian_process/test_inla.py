@@ -346,9 +346,16 @@ def test_a_result_predicts_after_it_was_saved(tmp_path):
     assert np.allclose(one["probability"], other["probability"])
 
 
-def test_inla_is_recommended():
-    choice = kz.recommend(CLASSIFICATION.example(), max_seconds=1e-3, progressbar=False)
-    assert "INLA" in choice.frame.index
+@pytest.mark.parametrize("family", [REGRESSION, CLASSIFICATION])
+def test_inla_is_recommended(family):
+    model = family.example()
+    choice = kz.recommend(model, progressbar=False)
+    assert isinstance(choice.engine, kz.INLA)
+    assert [*choice.frame.index[:2]] == ["INLA", "NUTS"]
+    assert "pareto_k" in choice.title
+    # A recommendation of chains is for models that INLA does not serve.
+    learned = family.example(combination=kz.combinations.DirichletWeights())
+    assert isinstance(kz.recommend(learned, progressbar=False).engine, kz.NUTS)
 
 
 @pytest.mark.slow
