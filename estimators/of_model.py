@@ -45,7 +45,6 @@ class ModelPredictor(KernelPredictor):
     model: Any = None
     model_options: Any = None
     engine: Any = None
-    draws: int = 100
     #: Argument of a model that has the responses.
     _argument: ClassVar[str]
 

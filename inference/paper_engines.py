@@ -284,7 +284,8 @@ class INLA(PaperEngine[IntegratedOutput]):
             observed = model.observed_RVs[0].name
             densities = {observed: output.log_likelihood(drawn)[None]}
             with_group(tree, "log_likelihood", labelled(model, densities, ["chain", "draw"]))
-            with_group(tree, "left_out", labelled(model, {observed: output.left_out()}))
+            if output.left_out is not None:
+                with_group(tree, "left_out", labelled(model, {observed: output.left_out()}))
         points = labelled(model, output.points, ["point"])
         with_group(tree, "variational", points.assign(weight=("point", output.weights)))
         tree.attrs["pareto_k"] = output.k_hat

@@ -122,7 +122,7 @@ class IntegratedOutput:
 
     sample: Callable[[int, np.random.Generator], Mapping[str, Array]]
     log_likelihood: Callable[[Mapping[str, Array]], Array]
-    left_out: Callable[[], Array]
+    left_out: Callable[[], Array] | None
     points: Mapping[str, Array]
     weights: Array
     k_hat: float

@@ -430,7 +430,7 @@ def integrate_gaussian_process(
     return IntegratedOutput(
         sample=sample,
         log_likelihood=log_likelihood,
-        left_out=left_out,
+        left_out=left_out if hyperparameters.source.in_memory else None,
         points=hyperparameters.as_declared(
             {name: np.array([each[name] for each in values]) for name in learned}
         ),

@@ -1,4 +1,4 @@
-"""Gaussian processes on kernels at landmarks in a Dask array have the answers of those in memory."""
+"""Kernels at landmarks in a Dask array give the answers of those in memory."""
 
 import numpy as np
 import pymc as pm
