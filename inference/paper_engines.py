@@ -331,6 +331,7 @@ class VB(PaperEngine[VariationalOutput]):
         "ignores dependence: intervals are too narrow, those of kernel weights most"
     )
 
+    scheme: Literal["auto", "marginal", "paper"] | None = None
     tolerance: Positive | None = None
     max_iterations: Count | None = None
     remaining: PositiveOrInf | None = None

@@ -1,23 +1,34 @@
 """Engines of `MultinomialProbit`, its Gibbs steps (section 3.2 and appendix A), and predictions."""
 
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from inspect import signature
-from typing import Literal
+from typing import Any, Literal
 
+import numpy as np
 from pymc.step_methods.compound import BlockedStep
 
 from ...custom_steps.multinomial_probit.albert_chib import MOVES, AlbertChib, RuleMoves
 from ...custom_steps.multinomial_probit.marginal import STAGES, MarginalProbit, serves
 from ...models.combinations.sums import Binary
+from ...models.learned_scale import LearnedScale
 from ...models.multinomial_probit import MultinomialProbit
-from ...validation import Count, CountOrZero, Fraction, Positive, argument_error
+from ...validation import Count, CountOrZero, Fraction, Positive, PositiveOrInf, argument_error
 from ..engine.engine import Run, unknown_combination
 from ..engine.paper import Algorithm, Paper
+from ..engine.result import VariationalOutput
 from ..new_objects import predict_classes
 from .predict import identified_quantities, predicted_probabilities, probabilities_of
-from .vb import fit_multinomial_probit, path_of_scales, unsupported
+from .vb import fit_multinomial_probit, unsupported
+from .vb import path_of_scales as papers_path
+from .vb_marginal import fit_marginal_probit
+from .vb_marginal import path_of_scales as marginal_path
 
 __all__ = ["PROBIT", "fit_multinomial_probit"]
+
+#: Most objects of more than two classes of which VB integrates the utilities out by default:
+#: matrices of their number are inverted for every class.
+MOST_COUPLED = 1000
 
 
 def unknown_rule(model: MultinomialProbit) -> str | None:
@@ -73,10 +84,52 @@ def multinomial_probit_steps(
     return [step(model=model, **{name: given[name] for name in taken})]
 
 
+def variational_probit(
+    model: MultinomialProbit,
+    run: Run,
+    *,
+    scheme: Literal["auto", "marginal", "paper"] = "auto",
+    max_iterations: Count = 5000,
+    tolerance: Positive = 1e-6,
+    remaining: PositiveOrInf | None = None,
+    starts: Count | None = None,
+) -> VariationalOutput:
+    """Fit q of the scheme; `VB` explains the settings."""
+    fit = fit_marginal_probit if takes_marginal(model, scheme) else fit_multinomial_probit
+    return fit(
+        model,
+        run,
+        max_iterations=max_iterations,
+        tolerance=tolerance,
+        remaining=remaining,
+        starts=starts,
+    )
+
+
+def takes_marginal(model: MultinomialProbit, scheme: str = "auto") -> bool:
+    """Whether VB integrates utilities out; ValueError where the scheme does not apply."""
+    learned = isinstance(model.upsilon, LearnedScale)
+    in_memory = model.kernel_source.in_memory
+    if scheme == "paper" and learned:
+        raise argument_error("scheme", "VB", "'marginal' to learn upsilon", repr(scheme))
+    if scheme == "marginal" and not in_memory:
+        raise argument_error("scheme", "VB", "'paper' for kernels in a Dask array", repr(scheme))
+    few = model.n_classes == 2 or len(model.coords["obs"]) <= MOST_COUPLED
+    return scheme == "marginal" or learned or (scheme == "auto" and in_memory and few)
+
+
+def path_of_scales(
+    model: MultinomialProbit, scales: Sequence[float]
+) -> Iterator[Callable[[int, np.random.Generator], Any]]:
+    """Fit q for one upsilon after another; yield its `sample`."""
+    path = marginal_path if takes_marginal(model) else papers_path
+    return path(model, scales)
+
+
 PROBIT = Paper(
     MultinomialProbit,
     gibbs=Algorithm(multinomial_probit_steps, unless=unknown_rule),
-    vb=Algorithm(fit_multinomial_probit, unless=unsupported, in_blocks=True),
+    vb=Algorithm(variational_probit, unless=unsupported, in_blocks=True),
     predict=partial(predict_classes, probabilities_of),
     identified=identified_quantities,
     identified_reads=["W"],
