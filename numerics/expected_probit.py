@@ -87,7 +87,7 @@ def _expected_pairs(mean: Array, variance: Array) -> tuple[Array, Array, Array]:
 
 
 def expected_contrast(codes: Codes, mean: Array, variance: Array) -> ExpectedProbit:
-    """Expectations for two classes, of contrasts f_1 - f_0 ~ N(mean, variance), shape (N,).
+    """Take expectations for two classes, of contrasts f_1 - f_0 ~ N(mean, variance), shape (N,).
 
     `codes` (N,) are 0 and 1.
     """
@@ -97,7 +97,7 @@ def expected_contrast(codes: Codes, mean: Array, variance: Array) -> ExpectedPro
 
 
 def expected_scores(codes: Codes, mean: Array, covariance: Array) -> ExpectedProbit:
-    """Expectations for C > 2 classes, of scores f_n ~ N(mean (N, C), covariance (N, C, C)).
+    """Take expectations for C > 2 classes; f_n ~ N(mean (N, C), covariance (N, C, C)).
 
     O(N C (points sqrt(C) + nodes) + N C^3).
     """
@@ -128,7 +128,7 @@ def expected_scores(codes: Codes, mean: Array, covariance: Array) -> ExpectedPro
 
 
 def _controls(codes: Codes, mean: Array, covariance: Array) -> ExpectedProbit:
-    """Expectations of the sum over the losers of log Phi(gap / root 2)."""
+    """Take expectations of the sum over the losers of log Phi(gap / root 2)."""
     n_objects, n_classes = mean.shape
     objects = np.arange(n_objects)
     variances = np.einsum("ncc->nc", covariance)

@@ -1,11 +1,9 @@
 """Engines of `MultinomialProbit`, its Gibbs steps (section 3.2 and appendix A), and predictions."""
 
-from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from inspect import signature
-from typing import Any, Literal
+from typing import Literal
 
-import numpy as np
 from pymc.step_methods.compound import BlockedStep
 
 from ...custom_steps.multinomial_probit.albert_chib import MOVES, AlbertChib, RuleMoves
@@ -19,16 +17,10 @@ from ..engine.paper import Algorithm, Paper
 from ..engine.result import VariationalOutput
 from ..new_objects import predict_classes
 from .predict import identified_quantities, predicted_probabilities, probabilities_of
-from .vb import fit_multinomial_probit, unsupported
-from .vb import path_of_scales as papers_path
+from .vb import fit_multinomial_probit, path_of_scales, unsupported
 from .vb_marginal import fit_marginal_probit
-from .vb_marginal import path_of_scales as marginal_path
 
 __all__ = ["PROBIT", "fit_multinomial_probit"]
-
-#: Most objects of more than two classes of which VB integrates the utilities out by default:
-#: matrices of their number are inverted for every class.
-MOST_COUPLED = 1000
 
 
 def unknown_rule(model: MultinomialProbit) -> str | None:
@@ -106,24 +98,16 @@ def variational_probit(
     )
 
 
-def takes_marginal(model: MultinomialProbit, scheme: str = "auto") -> bool:
+def takes_marginal(model: MultinomialProbit, scheme: str) -> bool:
     """Whether VB integrates utilities out; ValueError where the scheme does not apply."""
     learned = isinstance(model.upsilon, LearnedScale)
-    in_memory = model.kernel_source.in_memory
     if scheme == "paper" and learned:
-        raise argument_error("scheme", "VB", "'marginal' to learn upsilon", repr(scheme))
-    if scheme == "marginal" and not in_memory:
-        raise argument_error("scheme", "VB", "'paper' for kernels in a Dask array", repr(scheme))
-    few = model.n_classes == 2 or len(model.coords["obs"]) <= MOST_COUPLED
-    return scheme == "marginal" or learned or (scheme == "auto" and in_memory and few)
-
-
-def path_of_scales(
-    model: MultinomialProbit, scales: Sequence[float]
-) -> Iterator[Callable[[int, np.random.Generator], Any]]:
-    """Fit q for one upsilon after another; yield its `sample`."""
-    path = marginal_path if takes_marginal(model) else papers_path
-    return path(model, scales)
+        rule = "'auto' or 'marginal', which learn upsilon"
+        raise argument_error("scheme", "VB", rule, repr(scheme))
+    if scheme == "marginal" and not model.kernel_source.in_memory:
+        rule = "'auto' or 'paper' for kernels in a Dask array"
+        raise argument_error("scheme", "VB", rule, repr(scheme))
+    return scheme == "marginal" or learned
 
 
 PROBIT = Paper(

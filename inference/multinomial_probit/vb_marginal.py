@@ -17,7 +17,7 @@ paper's own bound is the same one with r = f - E[f]: that of the same factors is
 two classes r counts half, because P depends on the contrast alone.
 
 A learned rate upsilon has a log-normal factor. The rate and the scale of W move together, along
-which all but the likelihood is constant: else thousands of iterations would be needed.
+which all but the likelihood is constant: else hundreds of iterations would be needed.
 
 An iteration evaluates the bound at a point, of which the natural parameters of q(W) and the other
 factors are coordinates, and finds the next point; a point with a lower bound is moved towards the
@@ -25,11 +25,10 @@ one before. The bound therefore never falls. An iteration costs what `vb_regress
 `vb` says of the weights, with O(N M^2).
 """
 
-from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import xarray as xr
@@ -44,13 +43,7 @@ from ...numerics.expected_probit import Codes, ExpectedProbit
 from ...numerics.threads import InMemory
 from ..engine.engine import Run
 from ..engine.result import VariationalOutput
-from ..variational.ascent import (
-    FIRST_ROUND,
-    MOST_ITERATIONS,
-    ROUGHLY_REMAINING,
-    Ascent,
-    multistart_ascent,
-)
+from ..variational.ascent import FIRST_ROUND, multistart_ascent
 from ..variational.concentration import check_prior
 from ..variational.factors import Gamma, as_dataset, regressors_bound
 from ..variational.weights import Weights
@@ -66,8 +59,6 @@ SHRINKAGE, GROWTH, LEAST_SHARE = 0.5, 1.1, 1e-3
 TRIAL, LONGEST, FLAT = 0.1, 1.5, 0.1
 #: Curvature of the objects at the start, and standard deviation of the log rate.
 FIRST_CURVATURE, FIRST_SD = 0.3, 0.1
-#: Relative change of the bound that may end an ascent for predictions, twice in a row.
-ROUGH, PATIENCE = 1e-3, 2
 #: Largest remaining increase, in nats, for up to `CONTRASTS` contrasts.
 REMAINING = 0.1
 #: Steps that solve for the log rate given E[1/zeta], and for both.
@@ -95,7 +86,7 @@ class LogNormal:
         return float(np.log(ratio) + 0.5 - 0.5 * (z**2 + ratio**2))
 
     def slope(self, prior: LearnedScale | float) -> float:
-        """Derivative of the gain in the mean."""
+        """Differentiate the gain with respect to the mean."""
         return prior.log_density(self.mean)[1] if isinstance(prior, LearnedScale) else 0.0
 
     def updated(self, prior: LearnedScale | float, shape: float, total: float) -> Self:
@@ -303,7 +294,7 @@ def _scales_updated(data: Data, upsilon: LogNormal, half_squares: Array) -> tupl
 
 
 def _kernels_updated(data: Data, point: Point, target: Array, moment: Array) -> Point:
-    """Factors of weights and parameters, for the log likelihood <K, target> - tr(K'K moment) / 2."""
+    """Update weights and parameters for a log likelihood <K, target> - tr(K'K moment) / 2."""
     kernels, weights = point.kernels, point.weights
     if not isinstance(data.rule, FixedWeights | FixedProduct | Product):
         linear = np.tensordot(kernels.source.design, target, axes=2)
@@ -357,23 +348,6 @@ def fit_marginal_probit(
         parameters=_parameters(data, result.state, model),
         sample=partial(_sample, data, result.state),
     )
-
-
-def path_of_scales(
-    model: MultinomialProbit, scales: Sequence[float]
-) -> Iterator[Callable[[int, np.random.Generator], Any]]:
-    """Fit q for one upsilon after another, each from the last solution; yield its `sample`."""
-    n_kernels = len(model.coords["kernel"])
-    data = replace(Data.of(model), upsilon=scales[0])
-    state = start(data, np.full(n_kernels, 1 / n_kernels))
-    for upsilon in scales:
-        data = replace(data, upsilon=upsilon)
-        point = replace(state.point, upsilon=LogNormal(float(np.log(upsilon))))
-        ascent = Ascent(State(point, point), partial(update, data), PATIENCE)
-        while ascent.climbing(MOST_ITERATIONS):
-            ascent.advance(ROUGH, ROUGHLY_REMAINING)
-        state = ascent.state
-        yield partial(_sample, data, state)
 
 
 def _parameters(data: Data, state: State, model: MultinomialProbit) -> xr.Dataset:

@@ -52,7 +52,7 @@ class Regressors(Protocol):
     log_det: float
 
     def expected(self, codes: Codes) -> ExpectedProbit:
-        """Expectations of the likelihood of class codes (N,)."""
+        """Average the log likelihood of class codes (N,)."""
 
     def sites(self, expected: ExpectedProbit) -> tuple[Array, Array]:
         """Sites d, b (N, F) that the expectations call for."""
@@ -61,7 +61,7 @@ class Regressors(Protocol):
         """Distribution of W times the root of a number."""
 
     def slope_of_scale(self, expected: ExpectedProbit) -> float:
-        """Derivative of the expected log likelihood in the logarithm of that number."""
+        """Differentiate the expected log likelihood with respect to the log of that number."""
 
     def moment(self) -> Array:
         """E[W'W] (M, M) of the regressors, or half of E[DD'] of two classes."""
@@ -300,7 +300,7 @@ class Coupled:
 
 
 def _slope_of_scale(expected: ExpectedProbit, scores: Array, covariance: Array) -> float:
-    """Derivative of sum E[log P] in log a, for scores of mean root(a) m and covariance a S."""
+    """Differentiate sum E[log P] in log a, for scores of mean root(a) m and covariance a S."""
     along = np.vdot(expected.gradient, scores) - np.vdot(expected.curvature, covariance)
     return 0.5 * float(along)
 
