@@ -23,6 +23,14 @@ An iteration evaluates the bound at a point, of which the natural parameters of 
 factors are coordinates, and finds the next point; a point with a lower bound is moved towards the
 one before. The bound therefore never falls. An iteration costs what `vb_regressors` says, and what
 `vb` says of the weights, with O(N M^2).
+
+Measured on 70/30 splits of the training parts of five splits of wine, sonar, ionosphere, heart and
+glass (86 to 171 objects, one kernel). With the kernel and the scale that `select` finds for each
+scheme, mean log losses are 0.398 and 0.391 (the paper's), in 9.0 and 3.8 CPU s: with more than two
+classes a fit at a large scale takes hundreds of iterations. With the scale learned, and the kernel
+of the higher of two bounds, the loss is 0.388, in 2.0 CPU s without left-out objects. The k-hat is 2.0 to 5.5 (median 3.5), that of the paper's scheme 2.8 to
+5.3 (4.2). On 16 to 24 objects class probabilities differ from those of Gibbs by 0.03 (root mean
+square), the paper's by 0.04 to 0.05.
 """
 
 from contextlib import suppress
@@ -146,6 +154,11 @@ class Point:
     kernels: ExpectedKernels
     psi: Normal | None
 
+    @property
+    def design(self) -> Array:
+        """Expected kernels (S, N, M)."""
+        return _design(self.kernels)
+
     def towards(self, other: Self, share: float, *, factors: bool) -> Self:
         """Sites between these and another point's; with `factors`, the rest is the other's."""
         d = self.d + share * (other.d - self.d)
@@ -183,6 +196,11 @@ class State:
         return self.point.weights
 
 
+def _design(kernels: ExpectedKernels) -> Array:
+    assert isinstance(kernels.source, InMemory)
+    return kernels.source.design
+
+
 def start(data: Data, beta: Array) -> State:
     """State before the first iteration: scores of zero, kernel weights `beta`."""
     psi = None if data.known is not None else data.family.start(beta)
@@ -194,7 +212,7 @@ def start(data: Data, beta: Array) -> State:
         upsilon = LogNormal(float(np.log(given.median)), min(given.sigma, FIRST_SD))
     else:
         upsilon = LogNormal(float(np.log(given)))
-    n_objects, n_basis = kernels.source.design.shape[1:]
+    n_objects, n_basis = _design(kernels).shape[1:]
     sites = np.zeros((n_objects, 1 if data.n_classes == 2 else data.n_classes))
     point = Point(
         precision=np.full((data.n_classes, n_basis), data.tau / upsilon.rate),
@@ -228,7 +246,7 @@ def update(data: Data, state: State) -> State:
 def evaluated(data: Data, point: Point, *, share: float = 1.0) -> State:
     """Bound at a point, and the point to which the updates of all factors lead."""
     kernels, weights = point.kernels, point.weights
-    K = np.tensordot(weights.mean, kernels.source.design, axes=1)
+    K = np.tensordot(weights.mean, point.design, axes=1)
     spread = None
     if data.kernels_vary:
         spread = kernels.products.gram(weights.second) - K.T @ K
@@ -262,25 +280,25 @@ def _rescaled(
     """
     loose = 0.0 if spread is None else 0.5 * float(np.vdot(spread, q.moment()))
 
-    def at(log_square: float) -> tuple[float, float, Point, Regressors, ExpectedProbit]:
+    def at(log_square: float) -> tuple[float, float, tuple[Point, Regressors, ExpectedProbit]]:
         square = float(np.exp(log_square))
         there, of_scores = point.scaled(square), q.scaled(square)
         found = of_scores.expected(data.codes) if log_square else expected
         height = float(found.log_p.sum()) - square * loose + there.upsilon.gain(data.upsilon)
         slope = of_scores.slope_of_scale(found) - square * loose
         slope += there.upsilon.slope(data.upsilon)
-        return height, slope, there, of_scores, found
+        return height, slope, (there, of_scores, found)
 
-    height, slope, *_ = at(0.0)
+    height, slope, _ = at(0.0)
     if abs(slope) < FLAT:
         return point, q, expected
     trial = float(np.copysign(TRIAL, slope))
     bend = (at(trial)[1] - slope) / trial
     step = float(np.clip(-slope / min(bend, -1e-9), -LONGEST, LONGEST))
     for log_square in (step, trial):
-        new, _, *moved = at(log_square)
+        new, _, moved = at(log_square)
         if new > height:
-            return moved[0], moved[1], moved[2]
+            return moved
     return point, q, expected
 
 
@@ -297,7 +315,7 @@ def _kernels_updated(data: Data, point: Point, target: Array, moment: Array) -> 
     """Update weights and parameters for a log likelihood <K, target> - tr(K'K moment) / 2."""
     kernels, weights = point.kernels, point.weights
     if not isinstance(data.rule, FixedWeights | FixedProduct | Product):
-        linear = np.tensordot(kernels.source.design, target, axes=2)
+        linear = np.tensordot(point.design, target, axes=2)
         curvature = kernels.products.traces(moment)
         weights = weights.updated(data.rule, data.prior, linear, curvature)
         point = replace(point, weights=weights)
