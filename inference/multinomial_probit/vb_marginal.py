@@ -28,9 +28,9 @@ Measured on 70/30 splits of the training parts of five splits of wine, sonar, io
 glass (86 to 171 objects, one kernel). With the kernel and the scale that `select` finds for each
 scheme, mean log losses are 0.398 and 0.391 (the paper's), in 9.0 and 3.8 CPU s: with more than two
 classes a fit at a large scale takes hundreds of iterations. With the scale learned, and the kernel
-of the higher of two bounds, the loss is 0.388, in 2.0 CPU s without left-out objects. The k-hat is 2.0 to 5.5 (median 3.5), that of the paper's scheme 2.8 to
-5.3 (4.2). On 16 to 24 objects class probabilities differ from those of Gibbs by 0.03 (root mean
-square), the paper's by 0.04 to 0.05.
+of the higher of two bounds, the loss is 0.388, in 2.0 CPU s without left-out objects. The k-hat is
+2.0 to 5.5 (median 3.5), that of the paper's scheme 2.8 to 5.3 (4.2). On 16 to 24 objects class
+probabilities differ from those of Gibbs by 0.03 (root mean square), the paper's by 0.04 to 0.05.
 """
 
 from contextlib import suppress
