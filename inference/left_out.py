@@ -1,8 +1,9 @@
 """Objects left out of a model: their log scores, and the scale and weights chosen by them.
 
-VB's bound cannot choose the scale: on seven of seven data sets it falls as upsilon grows from 1 to
-1,000, while the log loss of held-out objects improves up to tenfold. Weights that VB learns may
-likewise predict worse than equal ones. Predictions of objects that were left out choose both.
+The bound of VB's paper scheme cannot choose the scale: on seven of seven data sets it falls as
+upsilon grows from 1 to 1,000, while the log loss of held-out objects improves up to tenfold.
+Weights that VB learns may likewise predict worse than equal ones. Predictions of objects that were
+left out choose both.
 """
 
 import json

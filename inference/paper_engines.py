@@ -300,7 +300,7 @@ class INLA(PaperEngine[IntegratedOutput]):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class VB(PaperEngine[VariationalOutput]):
-    """Variational Bayes by the paper's closed-form updates.
+    """Variational Bayes by the paper's closed-form updates, or with less mean field.
 
     The result holds independent draws from q in ``posterior``, their log densities under the
     declaration (``lp``) and under q (``lq``) in ``sample_stats``, the parameters of q in
@@ -308,6 +308,13 @@ class VB(PaperEngine[VariationalOutput]):
 
     Parameters
     ----------
+    scheme : {"auto", "marginal", "paper"}, optional
+        `MultinomialProbit`: "paper" has a mean field over utilities and the regressors of each
+        class. "marginal" integrates the utilities out and has one normal distribution of all
+        regressors: its bound is tens of nats higher, learns `upsilon` (`LearnedScale`) and compares
+        kernels, but at a given large `upsilon` it need not predict better. It takes about O(C (M +
+        N)^3) for C > 2 classes, O(N M^2) for two, and kernels in memory. "auto" (the default) is
+        "marginal" if `upsilon` is learned, else "paper".
     tolerance : float, optional
         Relative change of the objective below which a start may end, if `remaining` allows it.
         `DiagonalWishartCompletion`: relative change of E[lambda] below which the iterations end.
@@ -319,7 +326,8 @@ class VB(PaperEngine[VariationalOutput]):
         `MultinomialProbit` and composite kernels: a start does not end before the estimated
         remaining increase of its objective, in nats, is at most this, if increases keep shrinking
         at the present rate. With inf only `tolerance` counts. Default: 0.01; for
-        `MultinomialProbit` 0.01 max(1, N max(C - 1, 2) / 200) for N objects of C classes.
+        `MultinomialProbit` 0.01 max(1, N max(C - 1, 2) / 200) for N objects of C classes, and ten
+        times this in the marginal scheme.
     starts : int, optional
         `MultinomialProbit` and composite kernels: number of starts, which differ in the initial
         kernel weights: uniform, each kernel alone, random. The start with the highest objective
@@ -350,6 +358,7 @@ class VB(PaperEngine[VariationalOutput]):
         "ignores dependence: intervals are too narrow, those of kernel weights most"
     )
 
+    scheme: Literal["auto", "marginal", "paper"] | None = None
     tolerance: Positive | None = None
     max_iterations: Count | None = None
     remaining: PositiveOrInf | None = None

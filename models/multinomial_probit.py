@@ -128,7 +128,7 @@ class MultinomialProbit(LabelledDeclaration):
         Shape of the regressors' precisions. The prior is almost improper for values near zero.
     upsilon : float or LearnedScale, default=1
         Rate of their precisions: regressors have the scale :math:`\sqrt{\upsilon / \tau}`. With
-        ``LearnedScale()`` it is a variable, except for VB (`select` chooses it).
+        ``LearnedScale()`` it is a variable.
     classes : sequence, optional
         Classes in the order of the coordinate "class". Default: the distinct labels, sorted, or in
         the order of an ordered Categorical.

@@ -66,6 +66,7 @@ from ..variational.ascent import (
 from ..variational.concentration import check_prior
 from ..variational.factors import (
     Gamma,
+    Variables,
     as_dataset,
     precision_factor,
     regressors_bound,
@@ -374,8 +375,8 @@ COORDINATES = Coordinates(_coordinates, _at_coordinates)
 
 def unsupported(model: MultinomialProbit) -> str | None:
     """Why VB does not apply to a model; None when it does."""
-    if isinstance(model.upsilon, LearnedScale):
-        return "it cannot learn upsilon; give a number, which kz.select can choose"
+    if isinstance(model.upsilon, LearnedScale) and not model.kernel_source.in_memory:
+        return "it cannot learn upsilon of kernels in a Dask array; give a number"
     rule, rules = model.combination, list[type](RULES)
     if isinstance(rule, WeightedSum) and hasattr(rule, "variational_factor"):
         rules.append(type(rule))
@@ -445,52 +446,83 @@ def path_of_scales(
 
 def _parameters(data: Data, state: State, model: MultinomialProbit) -> xr.Dataset:
     """Parameters of q."""
-    regressor = "class", "basis"
-    variables: dict[str, Any] = {
-        "W_mean": (regressor, state.W_mean),
-        "W_sd": (regressor, np.sqrt(state.W_var)),
-        "zeta_shape": ((), data.tau + 0.5),
-        "zeta_rate": (regressor, state.zeta_rate),
-    }
+    given = (state.W_mean, state.W_var, data.tau, state.zeta_rate, state.weights)
+    variables = parameters_of_factors(*given, state.psi, data.family)
     if len(state.utilities.mean):
         variables["y_mean"] = ("obs", "class"), state.utilities.mean
-    if state.psi is not None:
-        points, weights = state.psi.expectation
-        for name, values in data.family.coordinates.values(points).items():
-            mean, of = weights @ values, ("kernel" if name == "beta" else "parameter",)
+    return as_dataset(variables, model)
+
+
+def parameters_of_factors(
+    W_mean: Array,
+    W_var: Array,
+    tau: float,
+    zeta_rate: Array,
+    weights: Weights,
+    psi: Normal | None,
+    family: KernelFamily,
+) -> Variables:
+    """Parameters of the factors that both schemes have."""
+    regressor = "class", "basis"
+    variables: Variables = {
+        "W_mean": (regressor, W_mean),
+        "W_sd": (regressor, np.sqrt(W_var)),
+        "zeta_shape": ((), tau + 0.5),
+        "zeta_rate": (regressor, zeta_rate),
+    }
+    if psi is not None:
+        points, shares = psi.expectation
+        for name, values in family.coordinates.values(points).items():
+            mean = shares @ values
+            of = ("kernel" if name == "beta" else "parameter",)
             variables[f"{name}_mean"] = of, mean
-            variables[f"{name}_sd"] = of, np.sqrt(weights @ (values - mean) ** 2)
-    return as_dataset(variables | state.weights.parameters("rho"), model)
+            variables[f"{name}_sd"] = of, np.sqrt(shares @ (values - mean) ** 2)
+    return variables | weights.parameters("rho")
 
 
 def _sample(
     data: Data, state: State, draws: int, rng: np.random.Generator
 ) -> tuple[dict[str, Array], Array]:
     """Independent draws of rho, beta, zeta, W and log q. O(C M^3 + draws C M^2)."""
-    out, log_q = state.weights.sample("rho", draws, rng)
-    if state.psi is not None:
-        psi, log_density = state.psi.sample(draws, rng)
-        coordinates = data.family.coordinates
-        values = coordinates.values(psi)
+    given = (state.weights, state.psi, data.family, data.tau, state.zeta_rate)
+    out, log_q = sample_factors(*given, draws, rng)
+    out["W"] = np.empty((draws, *state.W_mean.shape))
+    for c, mean in enumerate(state.W_mean):
+        factor = precision_factor(state.W_gram, state.W_precision[c])
+        out["W"][:, c], log_density = sample_regressors(mean, *factor, draws, rng)
+        log_q += log_density
+    return out, log_q
+
+
+def sample_factors(
+    weights: Weights,
+    psi: Normal | None,
+    family: KernelFamily,
+    tau: float,
+    zeta_rate: Array,
+    draws: int,
+    rng: np.random.Generator,
+) -> tuple[dict[str, Array], Array]:
+    """Independent draws of rho, beta, kernel parameters and zeta, by name, and log q (draw,)."""
+    out, log_q = weights.sample("rho", draws, rng)
+    if psi is not None:
+        points, log_density = psi.sample(draws, rng)
+        coordinates = family.coordinates
+        values = coordinates.values(points)
         out |= values
         # The Jacobian of psi is the ratio of the prior densities; the prior of psi is N(0, I).
         jacobian = coordinates.log_density(values)
-        log_q += log_density + jacobian - stats.norm.logpdf(psi).sum(axis=1)
+        log_q += log_density + jacobian - stats.norm.logpdf(points).sum(axis=1)
         if coordinates.n_exponents:
             # The exponents' hyperparameters are exact given the exponents.
             rates = coordinates.a, coordinates.b
             out["pi"], out["chi"] = draw_hyperparameters(out["beta"], *rates, rng)
             densities = log_hyperparameter_density(out["pi"], out["chi"], out["beta"], *rates)
             log_q += densities.sum(axis=1)
-    shape = data.tau + 0.5
-    inverse = rng.gamma(shape, size=(draws, *state.zeta_rate.shape))
-    out["zeta"] = state.zeta_rate / inverse
+    shape = tau + 0.5
+    inverse = rng.gamma(shape, size=(draws, *zeta_rate.shape))
+    out["zeta"] = zeta_rate / inverse
     # An inverse gamma density, from the Gamma variable that was drawn.
-    of_zeta = (shape + 1) * np.log(inverse) - inverse - np.log(state.zeta_rate)
-    log_q += of_zeta.sum(axis=(1, 2)) - state.zeta_rate.size * gammaln(shape)
-    out["W"] = np.empty((draws, *state.W_mean.shape))
-    for c, mean in enumerate(state.W_mean):
-        factor = precision_factor(state.W_gram, state.W_precision[c])
-        out["W"][:, c], log_density = sample_regressors(mean, *factor, draws, rng)
-        log_q += log_density
+    of_zeta = (shape + 1) * np.log(inverse) - inverse - np.log(zeta_rate)
+    log_q += of_zeta.sum(axis=(1, 2)) - zeta_rate.size * gammaln(shape)
     return out, log_q
