@@ -77,6 +77,9 @@ class Likelihood(Protocol):
     def probabilities(self, f: Array) -> Array:
         """Probabilities (..., N, C) of the functions' classes."""
 
+    def of_rows(self, rows: slice) -> Self:
+        """Likelihood of some objects."""
+
 
 @dataclass(frozen=True)
 class Logistic(Likelihood):
@@ -101,6 +104,10 @@ class Logistic(Likelihood):
     @override
     def probabilities(self, f: Array) -> Array:
         return expit(f)
+
+    @override
+    def of_rows(self, rows: slice) -> Self:
+        return replace(self, codes=self.codes[rows])
 
 
 @dataclass(frozen=True)
@@ -127,6 +134,10 @@ class Softmax(Likelihood):
     @override
     def probabilities(self, f: Array) -> Array:
         return softmax(f, axis=-1)
+
+    @override
+    def of_rows(self, rows: slice) -> Self:
+        return replace(self, codes=self.codes[rows])
 
 
 @dataclass(frozen=True)
