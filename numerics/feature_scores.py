@@ -44,8 +44,8 @@ LEAST_SQUARE = 1e-13
 COUPLED = 1000
 #: Increase of the log posterior, in nats an object, after which Newton's method ends.
 NEWTON_NATS = 1e-7
-#: Objects of whom there are so many that Newton's method begins at the mode of every n-th of them,
-#: and the number of these.
+#: Objects of whom there are so many that Newton's method begins at the mode of some of them, and
+#: the number of these.
 MANY = 50_000
 FIRST = 10_000
 #: Steps of conjugate gradients within one of Newton's, and the squared norm of the residual,
@@ -100,7 +100,7 @@ class Features:
         """Phi' b (m, C)."""
         return self.values.T @ b
 
-    def of_rows(self, rows: slice) -> "Features":
+    def of_rows(self, rows: NDArray[np.intp]) -> "Features":
         """Features of some objects; in their eigenbasis, if they are as the others."""
         values = self.values[rows]
         return Features(values, self.map, self.rotation, np.square(values).sum(axis=0))
@@ -476,7 +476,8 @@ def laplace(
     kind = _kind(features, likelihood)
     root = np.sqrt(scale)
     if start is None and n_objects >= MANY:
-        some = slice(None, None, n_objects // FIRST)
+        # At random, since classes may alternate.
+        some = np.sort(np.random.default_rng(0).choice(n_objects, FIRST, replace=False))
         start = laplace(features.of_rows(some), likelihood.of_rows(some), scale).W
     W = np.zeros((len(features.squares), n_functions)) if start is None else start
 

@@ -77,7 +77,7 @@ class Likelihood(Protocol):
     def probabilities(self, f: Array) -> Array:
         """Probabilities (..., N, C) of the functions' classes."""
 
-    def of_rows(self, rows: slice) -> Self:
+    def of_rows(self, rows: NDArray[np.intp]) -> Self:
         """Likelihood of some objects."""
 
 
@@ -106,7 +106,7 @@ class Logistic(Likelihood):
         return expit(f)
 
     @override
-    def of_rows(self, rows: slice) -> Self:
+    def of_rows(self, rows: NDArray[np.intp]) -> Self:
         return replace(self, codes=self.codes[rows])
 
 
@@ -136,7 +136,7 @@ class Softmax(Likelihood):
         return softmax(f, axis=-1)
 
     @override
-    def of_rows(self, rows: slice) -> Self:
+    def of_rows(self, rows: NDArray[np.intp]) -> Self:
         return replace(self, codes=self.codes[rows])
 
 

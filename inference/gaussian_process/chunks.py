@@ -52,7 +52,7 @@ class ChunkedFeatures(Features):
         return values
 
     @override
-    def of_rows(self, rows: slice) -> Features:
+    def of_rows(self, rows: NDArray[np.intp]) -> Features:
         block = self.source.stack.isel(obs=rows).to_numpy()
         # The jitter of the few landmarks among them does not matter for a start.
         values = _sum_of_kernels(block, self.weights) @ self.map

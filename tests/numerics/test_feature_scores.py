@@ -195,7 +195,7 @@ def test_many_objects_begin_at_the_mode_of_some(features, likelihood, monkeypatc
         Features, "of_rows", lambda self, rows: seen.append(rows) or rows_of(self, rows)
     )
     fit = laplace(features, likelihood, 5.0)
-    assert seen == [slice(None, None, 2)]
+    assert [len(rows) for rows in seen] == [7]
     assert fit.log_evidence == pytest.approx(whole.log_evidence, abs=1e-6)
 
 
