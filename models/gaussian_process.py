@@ -13,6 +13,7 @@ from pytensor.tensor import TensorVariable
 from ..validation import Seed, check_targets, integer_seed
 from .combinations.sums import Combination, DirichletWeights, FixedWeights
 from .declaration import CompositeDeclaration, LabelledDeclaration
+from .kernels.dask_stack import DaskStack
 from .kernels.labels import aligned, as_frame, ids_along, output_names
 from .kernels.stack import rows_of_landmarks
 from .learned_scale import LEARNED, LearnedScale, check_rate, declared_rate
@@ -80,7 +81,7 @@ class _GaussianProcess(CompositeDeclaration):
         else:
             columns = v if functions else v[:, None]
             weights = solve_lower(root, columns, transposed=True)
-            if K is None:
+            if isinstance(self.kernel_source, DaskStack):
                 f = dask_scores(self.kernel_source, beta, weights.T)
             else:
                 f = matrix_product(composite, weights)

@@ -44,6 +44,10 @@ LEAST_SQUARE = 1e-13
 COUPLED = 1000
 #: Increase of the log posterior, in nats an object, after which Newton's method ends.
 NEWTON_NATS = 1e-7
+#: Objects of whom there are so many that Newton's method begins at the mode of some of them, and
+#: the number of these.
+MANY = 50_000
+FIRST = 10_000
 #: Steps of conjugate gradients within one of Newton's, and the squared norm of the residual,
 #: relative to the first one, that ends them.
 GRADIENT_STEPS = 20
@@ -95,6 +99,11 @@ class Features:
     def transposed_times(self, b: Array) -> Array:
         """Phi' b (m, C)."""
         return self.values.T @ b
+
+    def of_rows(self, rows: NDArray[np.intp]) -> "Features":
+        """Features of some objects; in their eigenbasis, if they are as the others."""
+        values = self.values[rows]
+        return Features(values, self.map, self.rotation, np.square(values).sum(axis=0))
 
     @classmethod
     def of_landmarks(cls, K_nm: Array, K_mm: Array, least: float = LEAST_SQUARE) -> Self:
@@ -476,6 +485,10 @@ def laplace(
     n_objects, n_functions = likelihood.shape
     kind = _kind(features, likelihood, most_coupled)
     root = np.sqrt(scale)
+    if start is None and n_objects >= MANY:
+        # At random, since classes may alternate.
+        some = np.sort(np.random.default_rng(0).choice(n_objects, FIRST, replace=False))
+        start = laplace(features.of_rows(some), likelihood.of_rows(some), scale).W
     W = np.zeros((len(features.squares), n_functions)) if start is None else start
 
     def height(W: Array, f: Array) -> float:

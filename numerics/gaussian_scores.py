@@ -79,6 +79,9 @@ class Likelihood(Protocol):
     def probabilities(self, f: Array) -> Array:
         """Probabilities (..., N, C) of the functions' classes."""
 
+    def of_rows(self, rows: NDArray[np.intp]) -> Self:
+        """Likelihood of some objects."""
+
 
 @dataclass(frozen=True)
 class Logistic(Likelihood):
@@ -103,6 +106,10 @@ class Logistic(Likelihood):
     @override
     def probabilities(self, f: Array) -> Array:
         return expit(f)
+
+    @override
+    def of_rows(self, rows: NDArray[np.intp]) -> Self:
+        return replace(self, codes=self.codes[rows])
 
 
 @dataclass(frozen=True)
@@ -129,6 +136,10 @@ class Softmax(Likelihood):
     @override
     def probabilities(self, f: Array) -> Array:
         return softmax(f, axis=-1)
+
+    @override
+    def of_rows(self, rows: NDArray[np.intp]) -> Self:
+        return replace(self, codes=self.codes[rows])
 
 
 def likelihood_of(codes: NDArray[np.int64], n_classes: int) -> Likelihood:

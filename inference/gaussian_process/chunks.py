@@ -51,6 +51,13 @@ class ChunkedFeatures(Features):
         values[self.landmarks] += self.jitter * self.map
         return values
 
+    @override
+    def of_rows(self, rows: NDArray[np.intp]) -> Features:
+        block = self.source.stack.isel(obs=rows).to_numpy()
+        # The jitter of the few landmarks among them does not matter for a start.
+        values = _sum_of_kernels(block, self.weights) @ self.map
+        return Features(values, self.map, self.rotation, np.square(values).sum(axis=0))
+
     def _own(self) -> Sequence[tuple[NDArray[np.intp], NDArray[np.intp]]]:
         """Rows of landmarks in each chunk, and their columns."""
         each = []

@@ -381,15 +381,20 @@ class LandmarkClasses(Conditionals):
 
     def __post_init__(self) -> None:
         self.features = FeaturesOfLandmarks(self.hyperparameters)
+        self.latest: FeatureScores | None = None
 
     @override
     def at(self, values: Values, start: Array | None) -> Conditional:
         features, scale = self.features.at(values), float(values["scale"][0])
         W = None if start is None else np.sqrt(scale) * (features.values.T @ start)
-        return OfLandmarkClasses(feature_scores.laplace(features, self.likelihood, scale, W), self)
+        self.latest = feature_scores.laplace(features, self.likelihood, scale, W)
+        return OfLandmarkClasses(self.latest, self)
 
     @override
     def again(self, values: Values, sites: Sites) -> Conditional:
+        # The mode alone, as it is: its matrices are those of the last pass over the objects.
+        if self.latest is not None and sites[0] is self.latest.a:
+            return OfLandmarkClasses(self.latest, self)
         features, scale = self.features.at(values), float(values["scale"][0])
         fit = FeatureScores.with_matrices(features, self.likelihood, scale, *sites)
         return OfLandmarkClasses(fit, self)

@@ -445,9 +445,9 @@ def left_out_densities(posterior: Posterior, points: Points) -> Array:
     r"""Log predictive densities (obs, output) of the observations, each given all others.
 
     Given hyperparameters z they are analytic: of classes, the normal approximation of the
-    observation's likelihood is divided out of that of the scores, which is hopeful by some
-    hundredths of a nat where the scale is large and there are several classes. Without the
-    observation z has the weight w_z / p(t_n | t_-n, z), so that
+    observation's likelihood is divided out of that of the scores, which is hopeful where the scale
+    is large and there are several classes: by up to .3 nats of a single one of 8 objects at a scale
+    of 10. Without the observation z has the weight w_z / p(t_n | t_-n, z), so that
     p(t_n | t_-n) = 1 / sum_z w_z / p(t_n | t_-n, z).
     O(C N^3) for each point.
     """

@@ -186,6 +186,19 @@ def test_the_start_does_not_matter(features, likelihood, factor):
     assert fit.log_evidence == pytest.approx(again.log_evidence, abs=1e-4)
 
 
+def test_many_objects_begin_at_the_mode_of_some(features, likelihood, monkeypatch):
+    whole, seen = laplace(features, likelihood, 5.0), []
+    monkeypatch.setattr(feature_scores, "MANY", N_OBJECTS)
+    monkeypatch.setattr(feature_scores, "FIRST", 7)
+    rows_of = Features.of_rows
+    monkeypatch.setattr(
+        Features, "of_rows", lambda self, rows: seen.append(rows) or rows_of(self, rows)
+    )
+    fit = laplace(features, likelihood, 5.0)
+    assert [len(rows) for rows in seen] == [7]
+    assert fit.log_evidence == pytest.approx(whole.log_evidence, abs=1e-6)
+
+
 @pytest.mark.parametrize("scale", [10.0, 1e5])
 def test_single_precision_finds_the_same(likelihood, scale, rng, monkeypatch):
     X = rng.normal(size=(N_OBJECTS, 2))

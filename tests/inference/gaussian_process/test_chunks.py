@@ -1,4 +1,8 @@
+<<<<<<< HEAD
 """Kernels at landmarks in a Dask array give the answers of those in memory."""
+=======
+"""Gaussian processes on columns in a Dask array have the answers of those in memory."""
+>>>>>>> part-b
 
 import numpy as np
 import pymc as pm
@@ -44,6 +48,7 @@ def test_products_with_features_are_those_in_memory(X):
     W, b, weights = rng.normal(size=(12, 3)), rng.normal(size=(60, 3)), rng.random(60)
     assert np.allclose(chunked.times(W), chunked.values @ W)
     assert np.allclose(chunked.transposed_times(b), chunked.values.T @ b)
+    assert np.allclose(chunked.of_rows(np.arange(0, 60, 3)).values, chunked.values[::3], atol=1e-3)
     square = chunked.values.T @ (weights[:, None] * chunked.values)
     assert np.allclose(chunked.weighted_square(weights), square)
 
