@@ -1,8 +1,4 @@
-<<<<<<< HEAD
 """Kernels at landmarks in a Dask array give the answers of those in memory."""
-=======
-"""Gaussian processes on columns in a Dask array have the answers of those in memory."""
->>>>>>> part-b
 
 import numpy as np
 import pymc as pm
