@@ -213,7 +213,9 @@ def loo(result: DataTree) -> ELPDDataLOO:
 
     Examples
     --------
-    >>> inla = {name: kz.fit(each, "inla", random_seed=1) for name, each in processes.items()}
+    >>> equal = process.redeclared(combination="fixed")
+    >>> models = {"learned weights": process, "equal weights": equal}
+    >>> inla = {name: kz.fit(each, "inla", random_seed=1) for name, each in models.items()}
     >>> az.compare({name: kz.scores.loo(result) for name, result in inla.items()})
     """
     owner = "loo"
