@@ -9,16 +9,14 @@ from pymc.step_methods.compound import BlockedStep
 from ...custom_steps.multinomial_probit.albert_chib import MOVES, AlbertChib, RuleMoves
 from ...custom_steps.multinomial_probit.marginal import STAGES, MarginalProbit, serves
 from ...models.combinations.sums import Binary
-from ...models.learned_scale import LearnedScale
 from ...models.multinomial_probit import MultinomialProbit
-from ...validation import Count, CountOrZero, Fraction, Positive, PositiveOrInf, argument_error
+from ...validation import Count, CountOrZero, Fraction, Positive, argument_error
 from ..engine.engine import Run, unknown_combination
 from ..engine.paper import Algorithm, Paper
-from ..engine.result import VariationalOutput
 from ..new_objects import predict_classes
 from .predict import identified_quantities, predicted_probabilities, probabilities_of
 from .vb import fit_multinomial_probit, path_of_scales, unsupported
-from .vb_marginal import fit_marginal_probit
+from .vb_schemes import variational_probit
 
 __all__ = ["PROBIT", "fit_multinomial_probit"]
 
@@ -74,40 +72,6 @@ def multinomial_probit_steps(
                 "scheme='paper' and scheme='marginal' choose between the samplers."
             )
     return [step(model=model, **{name: given[name] for name in taken})]
-
-
-def variational_probit(
-    model: MultinomialProbit,
-    run: Run,
-    *,
-    scheme: Literal["auto", "marginal", "paper"] = "auto",
-    max_iterations: Count = 5000,
-    tolerance: Positive = 1e-6,
-    remaining: PositiveOrInf | None = None,
-    starts: Count | None = None,
-) -> VariationalOutput:
-    """Fit q of the scheme; `VB` explains the settings."""
-    fit = fit_marginal_probit if takes_marginal(model, scheme) else fit_multinomial_probit
-    return fit(
-        model,
-        run,
-        max_iterations=max_iterations,
-        tolerance=tolerance,
-        remaining=remaining,
-        starts=starts,
-    )
-
-
-def takes_marginal(model: MultinomialProbit, scheme: str) -> bool:
-    """Whether VB integrates utilities out; ValueError where the scheme does not apply."""
-    learned = isinstance(model.upsilon, LearnedScale)
-    if scheme == "paper" and learned:
-        rule = "'auto' or 'marginal', which learn upsilon"
-        raise argument_error("scheme", "VB", rule, repr(scheme))
-    if scheme == "marginal" and not model.kernel_source.in_memory:
-        rule = "'auto' or 'paper' for kernels in a Dask array"
-        raise argument_error("scheme", "VB", rule, repr(scheme))
-    return scheme == "marginal" or learned
 
 
 PROBIT = Paper(

@@ -219,6 +219,19 @@ def test_target_and_scale_have_the_slopes_of_the_expectation(n_classes):
     np.testing.assert_allclose(q.slope_of_scale(expected), (rise - fall) / 2e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("case", ["one kernel", "fixed weights"])
+def test_a_scaled_point_makes_scaled_regressors(case):
+    answer = vb.fit_marginal_probit(known(case), RUN)
+    data, state = answer.sample.args
+    scaled = vb.evaluated(data, state.point.scaled(3.0)).regressors
+    exact = state.regressors.scaled(3.0)
+    np.testing.assert_allclose(scaled.mean, exact.mean)
+    np.testing.assert_allclose(scaled.variance, exact.variance)
+    np.testing.assert_allclose(scaled.log_det, exact.log_det)
+    rate = state.point.scaled(3.0).upsilon.rate
+    np.testing.assert_allclose(rate, 3 * state.point.upsilon.rate)
+
+
 def test_the_factor_of_the_rate_is_the_best_normal_one():
     prior, shape, total = LearnedScale(2.0, 1.5), 12.0, 3.0
     best = vb.LogNormal(0.0, 0.1).updated(prior, shape, total)
