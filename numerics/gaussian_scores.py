@@ -32,10 +32,11 @@ from typing import Protocol, Self, override
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, log_expit, logsumexp, roots_hermitenorm, softmax
+from scipy.special import expit, log_expit, roots_hermitenorm
 from scipy.stats import norm, qmc
 
 from .gaussian_process import Array, cholesky, inverse, log_det, product, solve, solve_triangular
+from .softmax import log_sum_exp, softmax
 
 #: Increase of the log posterior, in nats, after which Newton's method ends: that of the next step
 #: would be about its square.
@@ -131,11 +132,11 @@ class Softmax(Likelihood):
 
     @override
     def log_density(self, f: Array) -> Array:
-        return f[..., np.arange(len(self.codes)), self.codes] - logsumexp(f, axis=-1)
+        return f[..., np.arange(len(self.codes)), self.codes] - log_sum_exp(f, axis=-1)
 
     @override
     def probabilities(self, f: Array) -> Array:
-        return softmax(f, axis=-1)
+        return softmax(f)
 
     @override
     def of_rows(self, rows: NDArray[np.intp]) -> Self:
@@ -543,7 +544,7 @@ def log_predictive(likelihood: Likelihood, mean: Array, covariances: Array) -> A
     `covariances` are (N, C, C). O(N C^2) for each node of the quadrature.
     """
     f, weights = _scores_of_quadrature(mean, covariances, PREDICTIVE_NODES)
-    return logsumexp(likelihood.log_density(f), b=weights[:, None], axis=0)
+    return log_sum_exp(likelihood.log_density(f), axis=0, weights=weights[:, None])
 
 
 def _scores_of_quadrature(mean: Array, covariances: Array, nodes: int) -> tuple[Array, Array]:

@@ -12,7 +12,6 @@ from typing import Any, Protocol, override
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logsumexp
 from scipy.stats import norm
 
 from ...models.gaussian_process import GaussianProcessRegression
@@ -33,6 +32,7 @@ from ...numerics.gaussian_scores import (
     likelihood_of,
     log_predictive,
 )
+from ...numerics.softmax import log_sum_exp
 from .chunks import ChunkedFeatures
 from .hyperparameters import GaussianProcess, Hyperparameters
 
@@ -247,7 +247,7 @@ def _candidates(number: int) -> int:
 
 
 def _by_ratios(log_ratios: Array, number: int, rng: np.random.Generator) -> NDArray[np.intp]:
-    return systematic(np.exp(log_ratios - logsumexp(log_ratios)), number, rng)
+    return systematic(np.exp(log_ratios - log_sum_exp(log_ratios)), number, rng)
 
 
 def systematic(weights: Array, number: int, rng: np.random.Generator) -> NDArray[np.intp]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammaln, log_softmax
+from scipy.special import gammaln
 
 from ...models.combinations.sums import DirichletWeights
 from ...models.gaussian_process import (
@@ -23,6 +23,7 @@ from ...models.gaussian_process import (
 )
 from ...models.kernels.source import LearnedKernel
 from ...models.learned_scale import LearnedScale
+from ...numerics.softmax import log_sum_exp
 
 type Array = NDArray[np.float64]
 type GaussianProcess = GaussianProcessClassification | GaussianProcessRegression
@@ -92,7 +93,8 @@ class SimplexBlock:
         return np.zeros(len(self.concentrations) - 1)
 
     def _log_weights(self, z: Array) -> Array:
-        return log_softmax(np.append(z, 0.0))
+        log_ratios = np.append(z, 0.0)
+        return log_ratios - log_sum_exp(log_ratios)
 
     def values(self, z: Array) -> Array:
         """Return the weights."""

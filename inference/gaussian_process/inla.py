@@ -19,12 +19,13 @@ import numpy as np
 from arviz_stats.base import array_stats
 from numpy.typing import NDArray
 from scipy.optimize import minimize
-from scipy.special import gammaincinv, logsumexp, ndtr
+from scipy.special import gammaincinv, ndtr
 from scipy.stats import multivariate_t, norm, qmc
 
 from ...models.gaussian_process import GaussianProcessRegression
 from ...numerics.gaussian_process import NotPositiveDefiniteError
 from ...numerics.gaussian_scores import likelihood_of
+from ...numerics.softmax import log_sum_exp
 from ...validation import Count
 from ..engine.convergence import is_unreliable, k_hat_of_ratios
 from ..engine.engine import Run
@@ -264,13 +265,13 @@ class Points:
         logs = self.log_ratios.ravel()
         if np.isfinite(self.k_hat):
             logs, _ = array_stats.psislw(-logs)
-        by_point = logsumexp(logs.reshape(self.log_ratios.shape), axis=1)
-        return np.exp(by_point - logsumexp(by_point))
+        by_point = log_sum_exp(logs.reshape(self.log_ratios.shape), axis=1)
+        return np.exp(by_point - log_sum_exp(by_point))
 
     @property
     def log_evidence(self) -> float:
         """Log of the integral of evidence times prior."""
-        return float(logsumexp(self.log_ratios) - np.log(self.log_ratios.size))
+        return float(log_sum_exp(self.log_ratios) - np.log(self.log_ratios.size))
 
 
 def evaluate(
@@ -360,7 +361,7 @@ def skewed_proposal(posterior: Posterior, y: Array, bar: ProgressBar) -> SkewedP
     varphi = posterior.log_weights.concentrations
     n_kernels = len(varphi)
     log_w = y[:n_kernels]
-    total = logsumexp(log_w) if n_kernels else 0.0
+    total = log_sum_exp(log_w) if n_kernels else 0.0
     absent = np.flatnonzero(log_w < total + np.log(ABSENT))
     y = y.copy()
     # Small enough to be linear, large enough for a slope.
@@ -459,7 +460,7 @@ def left_out_densities(posterior: Posterior, points: Points) -> Array:
         fit = posterior.scores_at(points.z[point], points.sites[point])
         by_point.append(fit.left_out())
     shares = (weights[heavy] / weights[heavy].sum())[:, None, None]
-    return -logsumexp(-np.array(by_point), b=shares, axis=0)
+    return -log_sum_exp(-np.array(by_point), axis=0, weights=shares)
 
 
 def draws_of(

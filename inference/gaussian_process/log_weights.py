@@ -19,7 +19,6 @@ from scipy.special import (
     gammaincinv,
     gammaln,
     log_ndtr,
-    logsumexp,
     ndtr,
     ndtri,
     ndtri_exp,
@@ -27,6 +26,7 @@ from scipy.special import (
 from scipy.stats import norm, qmc
 
 from ...numerics.gaussian_process import log_det, solve_triangular
+from ...numerics.softmax import log_sum_exp
 from .hyperparameters import LOG_2_PI, Hyperparameters, SimplexBlock
 
 type Array = NDArray[np.float64]
@@ -89,7 +89,7 @@ class LogWeights:
         """Log density of log sum(w), and its derivative."""
         if not len(self.concentrations):
             return 0.0, 0.0
-        log_total = logsumexp(y[: len(self.concentrations)])
+        log_total = log_sum_exp(y[: len(self.concentrations)])
         deviation = (log_total - np.log(self.concentrations.sum())) / TOTAL_SD
         constant = 0.5 * LOG_2_PI + np.log(TOTAL_SD)
         return -0.5 * deviation**2 - constant, -deviation / TOTAL_SD

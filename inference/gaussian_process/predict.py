@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, softmax
+from scipy.special import expit
 from scipy.stats import norm, qmc
 from xarray import DataArray, Dataset, DataTree
 
@@ -23,6 +23,7 @@ from ...models.gaussian_process import (
 from ...models.kernels.dask_stack import compared_objects
 from ...models.kernels.source import VARIANCE
 from ...numerics.gaussian_process import cholesky, solve_triangular
+from ...numerics.softmax import softmax
 from ...validation import argument_error
 from ..engine.result import joined_draws
 from ..new_objects import (
@@ -173,7 +174,7 @@ def probabilities_of(
 def _of_scores(f: Array) -> Array:
     """Class probabilities (..., class) of scores (..., function)."""
     if f.shape[-1] > 1:
-        return softmax(f, axis=-1)
+        return softmax(f)
     second = expit(f)
     return np.concatenate([1.0 - second, second], axis=-1)
 

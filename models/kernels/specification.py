@@ -342,9 +342,9 @@ class TrainedKernels:
             "obs": ("obs", new.labels, NUMBERED if new.numbered else None),
             "basis": basis,
         }
-        landmarks = {member.landmarks for member in members}
-        if len(landmarks) == 1 and None not in landmarks:
-            rows = self._landmarks[landmarks.pop()]
+        shared = {member.landmarks for member in members}
+        if len(shared) == 1 and (landmarks := shared.pop()) is not None:
+            rows = self._landmarks[landmarks]
             coords[LANDMARK] = "basis", train.labels[rows]
         if new is not train and not on_dask and all(member.kernel.is_kernel for member in members):
             pairs = zip(members, self.functions, strict=True)
