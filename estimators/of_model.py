@@ -81,6 +81,7 @@ class ModelPredictor(KernelPredictor):
         stack = super()._rows_of_model(kernels, rows)
         if rows is None or not self._of_gaussian_process or not is_gram(kernels):
             return stack
+        assert isinstance(stack, DataArray)
         # An object without weight is none of the process.
         return stack.isel(basis=np.unique(rows))
 
@@ -124,7 +125,7 @@ class ModelPredictor(KernelPredictor):
         if given is not None and not isinstance(given, Mapping):
             rule = "a dict of arguments of the model by name, or None"
             raise argument_error("model_options", type(self).__name__, rule, repr(given))
-        taken = signature(self._declaration).parameters.keys()
+        taken = {*signature(self._declaration).parameters}
         taken -= {"kernels", "classes", self._argument}
         if unknown := [name for name in given or {} if name not in taken]:
             rule = (
