@@ -56,7 +56,9 @@ def test_held_out_scores(monkeypatch):
     monkeypatch.setattr(held_out, "CLASSES", problems)
     monkeypatch.setattr(held_out, "SPLITS", 2)
     table = rows("heldout")
-    assert table.keys() == {("small", name) for name in (held_out.OURS, *held_out.CLASSIFIERS)}
+    assert table.keys() == {
+        ("small", name) for name in (held_out.OURS, held_out.PROBIT, *held_out.CLASSIFIERS)
+    }
     for (_, name), (_, *cells) in table.items():
         assert_numbers(cells)
         loss, _, brier, accuracy, _ = map(float, cells)
@@ -75,7 +77,7 @@ def test_held_out_targets(monkeypatch):
     monkeypatch.setattr(held_out, "SPLITS", 2)
     spread = small()[1].std()
     table = rows("heldout-targets")
-    regressors = (held_out.OURS, *held_out.REGRESSORS)
+    regressors = (held_out.OURS, held_out.COMPOSITE, *held_out.REGRESSORS)
     assert table.keys() == {("small", name) for name in regressors}
     for (_, name), (_, density, _, error, covered, _) in table.items():
         # Bug: targets of other objects.
@@ -130,6 +132,12 @@ def test_none_is_forgotten():
     }
 
 
+OF_THREE_KERNELS = (
+    "kernelzoo, probit, three kernels",
+    "kernelzoo, probit, three kernels, Gibbs",
+)
+
+
 def two_classes():
     """Two classes of clusters that a line does not divide, for training and testing."""
     rng = np.random.default_rng(1)
@@ -167,7 +175,7 @@ def few_peers(monkeypatch):
         monkeypatch.delenv(variable, raising=False)
     fake = {"ascent": ascent, "labels": labels, "bad": bad}
     fits = peers.PEERS | {name: (fit, "", np.inf, range(2, 3)) for name, fit in fake.items()}
-    for name in ("kernelzoo", "kernelzoo, three kernels", "kernelzoo, three kernels, Gibbs"):
+    for name in ("kernelzoo, multinomial probit", *OF_THREE_KERNELS):
         fits[name] = (partial(peers._sklearn, name="SVC"), *fits[name][1:])
     monkeypatch.setattr(peers, "PEERS", fits)
     monkeypatch.setattr(peers, "fitted", fitted_here)
@@ -200,9 +208,9 @@ def test_peers(few_peers):
     [
         ("kernelzoo", 20_000, 2, None),
         ("Gaussian process", 20_000, 2, "not run: 3.2 GB per kernel"),
-        ("kernelzoo, three kernels, Gibbs", 2_000, 2, "not run"),
+        ("kernelzoo, probit, three kernels, Gibbs", 2_000, 2, "not run"),
         ("himalaya", 500, 3, "not run: for two classes"),
-        ("kernelzoo, tuned", 16_000, 2, "not run: for letters"),
+        ("kernelzoo, probit, tuned", 16_000, 2, "not run: for letters"),
         ("vbmp", 500, 3, "not run: set KERNELZOO_VBMP"),
     ],
 )
