@@ -306,7 +306,7 @@ def is_gram(fitted: FittedKernels) -> bool:
 def distinct_objects(objects: Objects, at: Rows, responses: Array) -> Rows:
     """Positions in `at` of distinct objects, at most `MOST`, whatever the order of the objects.
 
-    An object is its features and its response.
+    An object is its features and its response. Any number of the first ones are a random sample.
     """
     columns = [np.asarray(features)[at] for features in objects.features.values()]
     contents = np.hstack([*columns, responses]).astype(float)
@@ -314,9 +314,8 @@ def distinct_objects(objects: Objects, at: Rows, responses: Array) -> Rows:
     contents = np.ascontiguousarray(np.round(contents, DIGITS)) + 0.0
     as_bytes = contents.view(np.dtype((np.void, contents.itemsize * contents.shape[1]))).ravel()
     first = np.unique(as_bytes, return_index=True)[1]
-    if len(first) <= MOST:
-        return first
-    return first[np.random.default_rng(0).choice(len(first), MOST, replace=False)]
+    # In the order of their contents, the first ones would be no sample.
+    return np.random.default_rng(0).permutation(first)[:MOST]
 
 
 def taken(objects: Objects, at: Rows) -> Objects:

@@ -18,6 +18,7 @@ from kernelzoo.estimators import (
 )
 from kernelzoo.estimators import classifier as classifier_module
 from kernelzoo.inference.gaussian_process.choice import SCALES, TIMES
+from kernelzoo.models.kernels.features import Objects
 
 FEW = {"draws": 30, "random_state": 5}
 
@@ -311,6 +312,22 @@ def test_importance_is_plotted(classifier):
     assert [text.get_text() for text in axes.get_yticklabels()] == ["rna", "protein"]
     with pytest.raises(ValueError, match="the attribute importance_"):
         kz.plots.plot_importance(classifier.weights_)
+
+
+def test_distinct_objects_are_a_sample_in_any_order(monkeypatch):
+    monkeypatch.setattr(of_model, "MOST", 40)
+    x = np.repeat(np.arange(60.0), 2)
+    rng = np.random.default_rng(1)
+    found = []
+    for _ in range(2):
+        order = rng.permutation(len(x))
+        objects = Objects({None: x[order, None]}, np.arange(len(x)), {None: None})
+        chosen = of_model.distinct_objects(objects, np.arange(len(x)), np.zeros((len(x), 1)))
+        found.append(x[order][chosen])
+    assert np.array_equal(*found)
+    assert len(set(found[0])) == 40
+    # Bug: the first ones were those of the smallest features.
+    assert found[0][:20].mean() > 15
 
 
 def test_widths_and_scales_are_climbed_to_a_peak(classifier):
