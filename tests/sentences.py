@@ -40,7 +40,7 @@ def held_out_ratios():
     for data, classifier, loss, error, *_ in rows[2:]:
         if classifier == "kernelzoo":
             own[data] = float(loss), float(error)
-        else:
+        elif not classifier.startswith("kernelzoo"):
             others[data].append(float(loss))
     ratios = {data: loss / min(others[data]) for data, (loss, _) in own.items()}
     above = [data for data, ratio in ratios.items() if ratio > 1]
