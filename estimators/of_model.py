@@ -150,7 +150,7 @@ class ModelPredictor(KernelPredictor):
             return super()._choose(X, first, response, order, rows)
         if self.kernels is not None and not is_gram(first):
             return Candidate(first, self._options), None
-        tried = {"scale": first}
+        tried = {str(first.standardize): first}
         if self.standardize == AUTO and first.heavy_tailed:
             kernels = self.kernels
             if kernels is None:
@@ -165,8 +165,9 @@ class ModelPredictor(KernelPredictor):
             by_default = self._kernels_by_default(len(first.objects.labels), chosen.times)
             kernels = self._respecified(kernels, by_default)
         settings = self._settings(chosen)
+        family = "inverse_multiquadric" if self.kernels is None else "given"
         scores = scores_of(found).assign_attrs(
-            features=f"inverse_multiquadric{', rank' if features == RANK else ''}",
+            features=f"{family}, {RANK}" if features == RANK else family,
             times=chosen.times,
             scale=chosen.scale if "scale" in settings else np.nan,
         )

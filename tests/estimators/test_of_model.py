@@ -267,6 +267,8 @@ def test_given_arguments_of_the_model_are_kept(data):
     assert fitted.model_.scale == 7.0
     assert np.allclose(fitted.weights_["mean"], [0.9, 0.1])
     assert set(fitted.selection_["scale"].values) == {7.0}
+    given = KernelClassifier(kz.gaussian("median")).fit(data.train.X, data.train.y)
+    assert given.selection_.attrs["features"] == "given"
     learned = KernelClassifier(model_options={"scale": kz.LearnedScale()}, **FEW)
     learned.fit(data.train.X, data.train.y)
     assert learned.result_.attrs["engine"] == "INLA"
