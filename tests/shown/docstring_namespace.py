@@ -15,8 +15,10 @@ import kernelzoo as kz
 from kernelzoo.estimators import (
     CompositeKernelRegressor,  # noqa: F401
     KernelBlocks,  # noqa: F401
+    KernelClassifier,  # noqa: F401
     KernelCompleter,  # noqa: F401
     KernelProbitClassifier,  # noqa: F401
+    KernelRegressor,  # noqa: F401
 )
 
 data = kz.datasets.load("wine").split(test_size=0.85, seed=1)
@@ -53,6 +55,7 @@ response = (proline - proline.mean()) / proline.std()
 regression = kz.CompositeKernelRegression(
     kernels(X_train), response, combination="fixed"
 )
+classifier = kz.estimators.KernelClassifier().fit(X, y)
 small_model = kz.CompositeKernelRegression.example()
 process = kz.GaussianProcessClassification.example()
 
