@@ -50,6 +50,7 @@ class PaperEngine[Output](Engine):
     default of the paper's function.
     """
 
+    own: ClassVar[bool] = True
     #: Field of `Paper` that has the algorithm.
     field: ClassVar[str]
 
@@ -225,14 +226,15 @@ class INLA(PaperEngine[IntegratedOutput]):
     """Integrated nested Laplace approximation (Rue, Martino & Chopin 2009).
 
     Given the hyperparameters, latent functions are normal for normal observations, and nearly so
-    for others. Laplace's method finds the mode of the hyperparameters. At points around it the
-    functions are drawn from their best normal approximation, and weighted by importance together
-    with the points: the posterior is the weighted mixture.
+    for others. Laplace's method finds the mode of the hyperparameters. Points around it are
+    weighted by importance: the evidence at a point is exact for normal observations, and for
+    classes that of expectation propagation, nearly exact for two. At each point functions are drawn
+    from their normal approximation; the posterior is the weighted mixture.
 
     The result holds draws of the mixture in ``posterior``, and the points with their weights in
-    ``variational``. The attribute ``pareto_k`` is that of the weights, which correct the
-    approximations: below 0.7 the draws represent the posterior. ``log_evidence`` is the log of
-    their mean, an estimate of the marginal likelihood. The group ``left_out`` has the log
+    ``variational``. The attribute ``pareto_k`` is that of the weights: below 0.7 the points
+    represent the posterior of the hyperparameters. ``log_evidence`` is the log of the weights'
+    mean, an estimate of the marginal likelihood. The group ``left_out`` has the log
     predictive density of each observation given all others, for `kz.scores.loo`.
 
     More than ten hyperparameters, such as the weights of many kernels, are drawn around the mode:
@@ -243,15 +245,14 @@ class INLA(PaperEngine[IntegratedOutput]):
     write ``DirichletWeights(varphi=0.05)`` where few of them count, see there.
 
     With more than 5,000 objects on landmarks, or more than 1,000 weights of classes and landmarks,
-    Laplace's approximation stands as it is: ``pareto_k`` is then that of the points alone, and
-    draws of f (obs) are made only if ``fit(..., var_names=...)`` asks for them beyond 10,000.
+    Laplace's approximation stands in place of expectation propagation, and draws of f (obs) are
+    made only if ``fit(..., var_names=...)`` asks for them beyond 10,000.
 
     Parameters
     ----------
     max_points : int, optional
-        Points of each of up to three rounds; a round whose weights are uneven is followed by
-        another one, around its weighted points. More than ten hyperparameters have one round.
-        Default: 256.
+        Points, in up to eight rounds: each round is drawn around the weighted points of those
+        before. More than ten hyperparameters have one round. Default: 256.
     integrate : bool, optional
         False: the hyperparameters stay at their mode (empirical Bayes), for large data. Their
         draws are then all equal. Default: True.
@@ -265,6 +266,7 @@ class INLA(PaperEngine[IntegratedOutput]):
     name: ClassVar[str] = "INLA"
     field: ClassVar[str] = "inla"
     kind: ClassVar[Kind] = "vb"
+    weighted: ClassVar[bool] = True
     limits: ClassVar[str] = (
         "O(N^3) for each point, O(N M^2) with M landmarks; "
         "read intervals only if pareto_k is below 0.7"

@@ -26,7 +26,7 @@ A              precision of W, I + s Phi' D Phi                   `Precision`
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, Protocol, Self, override
 
@@ -338,8 +338,8 @@ class FeatureScores:
     sites : Sites
     precision : Precision
     log_evidence : float
-        Laplace's approximation at the mode, of many classes a lower one, see `ByClass`; or a lower
-        bound.
+        Laplace's approximation at the mode, of many classes a lower one, see `ByClass`; or that of
+        the sites.
     """
 
     features: Features
@@ -362,15 +362,6 @@ class FeatureScores:
         """Sum of squares of the mean weights."""
         return float(np.square(self.W).sum())
 
-    def at(self, sites: Sites, b: Array) -> Self:
-        """Approximation with other sites, and the linear terms b (N, C) of their likelihood."""
-        precision = type(self.precision)(self.features, sites, self.scale)
-        root = np.sqrt(self.scale)
-        W = precision.solve(root * self.features.transposed_times(b))
-        mean = root * self.features.times(W)
-        changed = {"a": b - sites.apply(mean), "W": W, "mean": mean, "sites": sites}
-        return replace(self, **changed, precision=precision, log_evidence=np.nan)
-
     def covariances(self) -> Array:
         """Covariances (N, C, C) of the scores of each object."""
         return self.scale * self.precision.covariances(self.features.values)
@@ -388,6 +379,18 @@ class FeatureScores:
         W = root * features.transposed_times(a)
         mean = root * features.times(W)
         precision = _kind(features, likelihood)(features, sites, scale)
+        return cls(features, likelihood, scale, a, W, mean, sites, precision, np.nan)
+
+    @classmethod
+    def of_sites(
+        cls, features: Features, likelihood: Likelihood, scale: float, sites: Sites, b: Array
+    ) -> Self:
+        """Approximation with sites exp(b'f - f'W f / 2), b (N, C), of objects."""
+        root = np.sqrt(scale)
+        precision = _kind(features, likelihood)(features, sites, scale)
+        W = precision.solve(root * features.transposed_times(b))
+        mean = root * features.times(W)
+        a = b - sites.apply(mean)
         return cls(features, likelihood, scale, a, W, mean, sites, precision, np.nan)
 
     def gradient(self) -> Array:

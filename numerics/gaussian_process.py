@@ -39,6 +39,12 @@ def inverse(factor: Array) -> Array:
     return np.tril(lower) + np.tril(lower, -1).T
 
 
+def diagonal_of_inverse(factor: Array) -> Array:
+    """Diagonal (N,) of (LL')^-1 for a lower triangular L (N, N)."""
+    half, _ = lapack.dtrtri(factor, lower=1)
+    return np.einsum("mn,mn->n", half, half)
+
+
 def solve_triangular(factor: Array, right: Array, *, transposed: bool = False) -> Array:
     """L^-1 B, or L'^-1 B, for a lower triangular L (N, N)."""
     return lapack.dtrtrs(factor, right, lower=1, trans=int(transposed))[0]

@@ -7,9 +7,9 @@ each object:
 
 - `laplace`: m is the mode, and W the negative Hessian of the log likelihood there. Its evidence has
   a gradient with respect to every entry of K.
-- `best_gaussian`: m and W minimise the Kullback-Leibler divergence to the posterior (Opper &
-  Archambeau 2009), by natural-gradient steps (Khan & Lin 2017). Draws from it, weighted by
-  importance, give the evidence without bias.
+- `expectation_propagation`: the marginals of each object have the moments that its true likelihood
+  gives them (section 3.6; Minka 2001). Its evidence is nearly exact: the probability of the classes
+  of 245 objects is off by a few per cent, where Laplace's is off by a factor of ten.
 
 Notation (Rasmussen & Williams 2006, chapters 3 and 5):
 
@@ -28,14 +28,25 @@ v              whitened scores, f = L v with LL' = K            ``v`` (N, C)
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Protocol, Self, override
+from itertools import product as product_of
+from typing import NamedTuple, Protocol, Self, override
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import helmert
 from scipy.special import expit, log_expit, roots_hermitenorm
 from scipy.stats import norm, qmc
 
-from .gaussian_process import Array, cholesky, inverse, log_det, product, solve, solve_triangular
+from .gaussian_process import (
+    Array,
+    cholesky,
+    diagonal_of_inverse,
+    inverse,
+    log_det,
+    product,
+    solve,
+    solve_triangular,
+)
 from .softmax import log_sum_exp, softmax
 
 #: Increase of the log posterior, in nats, after which Newton's method ends: that of the next step
@@ -44,12 +55,11 @@ NEWTON_NATS = 1e-5
 NEWTON_STEPS = 100
 #: Shares of the given weights that are tried as a start: their own K may have been smaller.
 SHARES = (1.0, 0.5, 0.2, 0.1, 0.05, 0.0)
-#: Increase of the bound, in nats, that ends the search for the best Gaussian, and most steps of it:
-#: weights by importance correct what is left.
-BOUND_NATS = 0.1
-BOUND_STEPS = 6
-#: Least share of a natural-gradient step.
-LEAST_STEP = 0.05
+#: Change of the log evidence, in nats, that ends expectation propagation, and most steps of it.
+SITE_NATS = 0.03
+SITE_STEPS = 20
+#: Least share of a step.
+LEAST_STEP = 0.25
 #: Least and largest curvature of an object.
 CURVATURES = (1e-7, 1e4)
 #: Steps that solve for d given the diagonal of W, and the largest share of one function in d.
@@ -57,9 +67,15 @@ DIAGONAL_STEPS = 50
 LARGEST_SHARE = 0.98
 #: Added to variances of scores, which may vanish up to rounding.
 LEAST_VARIANCE = 1e-12
-#: Nodes of Gauss-Hermite quadrature over one score; pairs of opposite Sobol' points over several.
-NODES = 32
-#: As many for predictive densities, which are read as they are.
+#: Nodes of Gauss-Hermite quadrature along each axis, by the number of axes.
+PRODUCTS = {1: 64, 2: 20, 3: 8}
+#: Pairs of opposite Sobol' points over more axes. Over nine, 128 pairs are off by 30 nats where the
+#: scale is 1,000.
+SOBOL_PAIRS = 256
+#: Numbers that are computed together, so that they stay in the processor's cache.
+BLOCK_NUMBERS = 200_000
+#: Nodes of Gauss-Hermite quadrature of predictive densities over one score, and pairs of opposite
+#: Sobol' points over several.
 PREDICTIVE_NODES = 128
 
 
@@ -261,8 +277,9 @@ class Curvature:
         """Covariances (N, C, C) of the scores of each object. O(C N^3)."""
         prior = self.K.diagonal()
         if not self.coupled:
-            half = solve_triangular(self.factors[0], self.roots * self.K)
-            return (prior - np.einsum("mn,mn->n", half, half))[:, None, None]
+            # W^-1/2 (I - (I + W^1/2 K W^1/2)^-1) W^-1/2, a third of the work of solving for K.
+            remaining = 1.0 - diagonal_of_inverse(self.factors[0])
+            return (remaining / self.sites.d[:, 0])[:, None, None]
         products = [E @ self.K for E in self.E]
         halves = np.stack([solve_triangular(self.sum_factor, each) for each in products])
         by_object = halves.transpose(2, 0, 1)
@@ -301,10 +318,7 @@ class NormalScores(Protocol):
 
     @property
     def log_evidence(self) -> float:
-        """Laplace's approximation at the mode, or a lower bound; NaN if unknown."""
-
-    def at(self, sites: Sites, b: Array) -> Self:
-        """Approximation with other sites, and the linear terms b (N, C) of their likelihood."""
+        """Laplace's approximation at the mode, or that of the sites; NaN if unknown."""
 
     def covariances(self) -> Array:
         """Covariances (N, C, C) of the scores of each object."""
@@ -322,7 +336,7 @@ class GaussianScores:
     a, mean : array (N, C)
     curvature : Curvature
     log_evidence : float
-        Laplace's approximation at the mode, or a lower bound.
+        Laplace's approximation at the mode, or that of the sites.
     """
 
     likelihood: Likelihood
@@ -351,12 +365,6 @@ class GaussianScores:
         """Sum of a'K a over all functions."""
         return float((self.a * self.mean).sum())
 
-    def at(self, sites: Sites, b: Array) -> Self:
-        """Approximation with other sites, and the linear terms b (N, C) of their likelihood."""
-        curvature = Curvature(self.K, sites)
-        a = b - curvature.apply(self.K @ b)
-        return replace(self, a=a, mean=self.K @ a, curvature=curvature, log_evidence=np.nan)
-
     def covariances(self) -> Array:
         """Covariances (N, C, C) of the scores of each object."""
         return self.curvature.covariances()
@@ -369,6 +377,13 @@ class GaussianScores:
     def with_matrices(cls, K: Array, likelihood: Likelihood, a: Array, d: Array) -> Self:
         """Approximation of a and d under a covariance; its evidence is NaN. O(C N^3)."""
         return cls(likelihood, a, K @ a, Curvature(K, Sites(d)), np.nan)
+
+    @classmethod
+    def of_sites(cls, K: Array, likelihood: Likelihood, sites: Sites, b: Array) -> Self:
+        """Approximation with sites exp(b'f - f'W f / 2), b (N, C), of objects. O(C N^3)."""
+        curvature = Curvature(K, sites)
+        a = b - curvature.apply(K @ b)
+        return cls(likelihood, a, K @ a, curvature, np.nan)
 
     def gradient(self) -> Array:
         """Gradient (N, N) of Laplace's log evidence with respect to K at the mode. O(C N^3)."""
@@ -490,52 +505,143 @@ def _uphill(
     return a, f, value, 0.0
 
 
-def best_gaussian[S: NormalScores](start: S) -> S:
-    """Improve a normal approximation until its bound on the log evidence rises no more.
+def linear_terms(fit: NormalScores) -> Array:
+    """Return b (N, C) of the sites exp(b'f - f'W f / 2) that an approximation has."""
+    return fit.sites.apply(fit.mean) + fit.a
 
-    Each step replaces W and its linear terms by their expectations, W by one with their diagonal;
-    it is halved where the bound would fall. An iteration costs an approximation and `covariances`.
+
+def expectation_propagation[S: NormalScores](
+    of_sites: Callable[[Sites, Array], S], d: Array, b: Array
+) -> S | None:
+    """Find the approximation with the moments of each object's true likelihood, and its evidence.
+
+    Return None where the steps do not converge, as in scores of a size of several hundreds, whose
+    likelihood is a jump for the quadrature.
+
+    Parameters
+    ----------
+    of_sites : callable
+        Makes the approximation with sites exp(b'f - f'W f / 2) in place of likelihoods.
+    d, b : array (N, C)
+        To begin with, such as those of Laplace's method or of a similar covariance.
+
+    Notes
+    -----
+    Each step replaces all sites by those with which the marginal of an object has the mean and the
+    variances that its true likelihood would give it. Of several functions the variance of each is
+    matched, as far as W's form allows. Where the sites are best, the evidence does not change with
+    them to first order. A step costs an approximation and its `covariances`, and O(N C^2) a node.
     """
-    sites = start.sites
-    b = sites.apply(start.mean) + start.a
-    # Where the present step began, and where it leads if it is not shortened.
-    old = new = sites.d, b
-    best: S | None = None
+    sites = Sites(d)
+    before = -np.inf
     step = 1.0
-    for _ in range(BOUND_STEPS):
-        fit = start.at(sites, b)
-        covariances = fit.covariances()
-        expected, residual, diagonal = _expectations(fit.likelihood, fit.mean, covariances)
-        spread = float((sites.matrices() * covariances).sum())
-        bound = expected - 0.5 * (fit.log_det - spread + fit.squares)
-        if best is None or bound >= best.log_evidence:
-            gain = np.inf if best is None else bound - best.log_evidence
-            best = replace(fit, log_evidence=bound)  # type: ignore[type-var]
-            if gain < BOUND_NATS:
-                break
-            target = Sites.of_diagonal(diagonal)
-            old = sites.d, b
-            new = target.d, target.apply(fit.mean) + residual
-            step = min(1.0, 2 * step)
-        else:
-            step /= 2
-            if step < LEAST_STEP:
-                break
-        sites = Sites(old[0] + step * (new[0] - old[0]))
-        b = old[1] + step * (new[1] - old[1])
-    assert best is not None
-    return best
+    for _ in range(SITE_STEPS):
+        fit = of_sites(sites, b)
+        try:
+            tilted = _tilted(fit, b)
+        except np.linalg.LinAlgError:
+            return None
+        shares = float(tilted.log_shares.sum())
+        evidence = shares - 0.5 * fit.log_det + 0.5 * float((b * fit.mean).sum())
+        # Steps that go astray may end with more than a probability can be.
+        if abs(evidence - before) < SITE_NATS and evidence <= 0:
+            return replace(fit, log_evidence=evidence)  # type: ignore[type-var]
+        if evidence < before:
+            step = max(step / 2, LEAST_STEP)
+        before = evidence
+        target = Sites.of_diagonal(tilted.diagonal)
+        b = b + step * (target.apply(tilted.mean) - sites.apply(tilted.mean) + tilted.pull)
+        sites = Sites(sites.d + step * (target.d - sites.d))
+    return None
 
 
-def _expectations(
-    likelihood: Likelihood, mean: Array, covariances: Array
-) -> tuple[float, Array, Array]:
-    """Average log likelihood, residual (N, C) and diagonal of the curvature (N, C)."""
-    f, weights = _scores_of_quadrature(mean, covariances, NODES)
-    p = likelihood.probabilities(f)
-    expected = float((weights @ likelihood.log_density(f)).sum())
-    residual = likelihood.observed - np.einsum("s,snc->nc", weights, p)
-    return expected, residual, np.einsum("s,snc->nc", weights, p * (1.0 - p))
+class _Tilted(NamedTuple):
+    """Marginals of a normal approximation with true likelihoods in place of their sites.
+
+    Attributes
+    ----------
+    log_shares : array (N,)
+        Logarithms of the normalisers.
+    mean : array (N, C)
+        Of the scores.
+    pull : array (N, C)
+        Marginal precision of the normal approximation, times the difference of the means.
+    diagonal : array (N, C)
+        Diagonal of the W of a site that gives the same variances.
+    """
+
+    log_shares: Array
+    mean: Array
+    pull: Array
+    diagonal: Array
+
+
+def _tilted(fit: NormalScores, b: Array) -> _Tilted:
+    """Quadrature over the contrasts of each object's scores; their sum is independent of these."""
+    n_objects, n_functions = b.shape
+    H = helmert(n_functions).T if fit.sites.coupled else np.ones((1, 1))
+    nodes = _nodes(H.shape[1])
+    W = fit.sites.matrices()
+    covariances = H.T @ fit.covariances() @ H
+    roots = H @ np.linalg.cholesky(covariances + LEAST_VARIANCE * np.eye(H.shape[1]))
+    # The log site is b'f - f'W f / 2: a value at the mean and a parabola in the nodes' coordinates.
+    pulled = fit.sites.apply(fit.mean)
+    at_mean = ((b - 0.5 * pulled) * fit.mean).sum(axis=1)
+    slopes = np.einsum("nci,nc->ni", roots, b - pulled)
+    curvatures = (roots.transpose(0, 2, 1) @ W @ roots).reshape(n_objects, -1)
+    log_shares = np.empty(n_objects)
+    centre = np.empty((n_objects, H.shape[1]))
+    seconds = np.empty((n_objects, H.shape[1] ** 2))
+    size = max(1, BLOCK_NUMBERS // (len(nodes.weights) * n_functions))
+    for first in range(0, n_objects, size):
+        rows = np.arange(first, min(first + size, n_objects))
+        moved = nodes.points @ roots[rows].reshape(-1, H.shape[1]).T
+        f = fit.mean[rows] + moved.reshape(-1, len(rows), n_functions)
+        log_ratios = fit.likelihood.of_rows(rows).log_density(f) - at_mean[rows]
+        log_ratios -= nodes.points @ slopes[rows].T - 0.5 * nodes.squares @ curvatures[rows].T
+        log_shares[rows] = log_sum_exp(log_ratios, axis=0, weights=nodes.weights[:, None])
+        ratios = nodes.weights[:, None] * np.exp(log_ratios - log_shares[rows])
+        centre[rows] = ratios.T @ nodes.points
+        seconds[rows] = ratios.T @ nodes.squares
+    covariance = seconds.reshape(-1, *covariances.shape[1:])
+    covariance -= centre[:, :, None] * centre[:, None, :]
+    change = np.linalg.inv(covariance) - np.eye(H.shape[1])
+    back = np.linalg.solve(H.T @ roots, np.broadcast_to(H.T, (n_objects, *H.T.shape)))
+    return _Tilted(
+        log_shares,
+        mean=fit.mean + np.einsum("nci,ni->nc", roots, centre),
+        pull=np.einsum("nic,ni->nc", back, centre),
+        diagonal=np.einsum("ncc->nc", W) + (back * (change @ back)).sum(axis=1),
+    )
+
+
+class _Nodes(NamedTuple):
+    """Points (S, D), their products with themselves (S, D^2), and weights (S,)."""
+
+    points: Array
+    squares: Array
+    weights: Array
+
+
+@lru_cache
+def _nodes(size: int) -> _Nodes:
+    """Nodes of expectations over a few standard normal numbers.
+
+    Products of Gauss-Hermite's nodes; of more numbers than `PRODUCTS` has, Sobol' points that are
+    moved so that their covariance is exactly I.
+    """
+    if number := PRODUCTS.get(size):
+        nodes, weights = roots_hermitenorm(number)
+        points = np.array(list(product_of(nodes, repeat=size)))
+        shares = np.array(list(product_of(weights / weights.sum(), repeat=size))).prod(axis=1)
+        kept = shares > 0
+        points, weights = points[kept], shares[kept]
+    else:
+        points, weights = _quadrature(size, SOBOL_PAIRS)
+        root = np.linalg.cholesky(points.T @ points / len(points))
+        points = np.linalg.solve(root, points.T).T
+    squares = points[:, :, None] * points[:, None, :]
+    return _Nodes(points, squares.reshape(len(points), -1), weights)
 
 
 def log_predictive(likelihood: Likelihood, mean: Array, covariances: Array) -> Array:
@@ -543,15 +649,10 @@ def log_predictive(likelihood: Likelihood, mean: Array, covariances: Array) -> A
 
     `covariances` are (N, C, C). O(N C^2) for each node of the quadrature.
     """
-    f, weights = _scores_of_quadrature(mean, covariances, PREDICTIVE_NODES)
-    return log_sum_exp(likelihood.log_density(f), axis=0, weights=weights[:, None])
-
-
-def _scores_of_quadrature(mean: Array, covariances: Array, nodes: int) -> tuple[Array, Array]:
-    """Scores (S, N, C) and weights (S,) for expectations of one object each."""
-    points, weights = _quadrature(mean.shape[1], nodes)
+    points, weights = _quadrature(mean.shape[1], PREDICTIVE_NODES)
     roots = np.linalg.cholesky(covariances + LEAST_VARIANCE * np.eye(mean.shape[1]))
-    return mean + np.einsum("ncd,sd->snc", roots, points), weights
+    f = mean + np.einsum("ncd,sd->snc", roots, points)
+    return log_sum_exp(likelihood.log_density(f), axis=0, weights=weights[:, None])
 
 
 @lru_cache

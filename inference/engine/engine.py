@@ -96,6 +96,10 @@ class Engine(ABC):
     largest: ClassVar[int | None] = None
     #: Whether the engine can write its draws to a store while it makes them.
     stores: ClassVar[bool] = False
+    #: Whether the engine is written for models of this package, and not for any PyMC model.
+    own: ClassVar[bool] = False
+    #: Whether points of an approximation are weighted to the posterior.
+    weighted: ClassVar[bool] = False
     registry: ClassVar[dict[str, type["Engine"]]] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -160,6 +164,30 @@ def engines_for(model: pm.Model) -> list[Engine]:
     return [engine for engine in every_engine() if engine.why_not(model) is None]
 
 
+def small_only(model: pm.Model, engine: Engine) -> str | None:
+    """Say that an engine serves fewer coordinates than the model has, or None."""
+    if engine.largest is None or (size := coordinates(model)) <= engine.largest:
+        return None
+    return f"the model has {size:,} coordinates; it serves about {engine.largest:,}"
+
+
+def by_preference(model: pm.Model) -> list[Engine]:
+    """Make the engines that apply to a model, in the order in which they are recommended.
+
+    Those that serve models of this size come before the others; independent draws, then weighted
+    points, chains, other approximations and points; engines written for the model before those for
+    any.
+    """
+    kinds = get_args(Kind)
+
+    def place(engine: Engine) -> tuple[bool, float, bool]:
+        # Weighted points come between independent draws and chains.
+        kind = kinds.index("exact") + 0.5 if engine.weighted else kinds.index(engine.kind)
+        return small_only(model, engine) is not None, kind, not engine.own
+
+    return sorted(engines_for(model), key=place)
+
+
 def as_engine(engine: str | Engine, owner: str = "fit") -> Engine:
     """Make an engine from its name in any case ("vb", "gibbs", "nuts", ...)."""
     if isinstance(engine, Engine):
@@ -180,9 +208,14 @@ def checked_model(model: pm.Model, owner: str) -> pm.Model:
     return model
 
 
-def applicable(model: pm.Model, engine: str | Engine, owner: str) -> Engine:
-    """Engine by its name or as given; raise ValueError unless it applies to the model."""
+def applicable(model: pm.Model, engine: str | Engine | None, owner: str) -> Engine:
+    """Engine by its name, as given or the recommended one; raise ValueError unless it applies."""
     checked_model(model, owner)
+    if engine is None:
+        recommended = by_preference(model)
+        if not recommended:
+            raise ValueError(f"No engine applies to this model. {owner} takes one of your own.")
+        return recommended[0]
     engine = as_engine(engine, owner)
     if reason := engine.why_not(model):
         others = ", ".join(other.name for other in engines_for(model))

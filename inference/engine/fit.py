@@ -47,7 +47,7 @@ from .shared_settings import BlasLimits, settings_kept
 
 def fit(
     model: pm.Model,
-    engine: str | Engine,
+    engine: str | Engine | None = None,
     *,
     draws: Count = 1000,
     tune: CountOrZero = 1000,
@@ -69,8 +69,9 @@ def fit(
     ----------
     model : pm.Model
         A model of this package, or any PyMC model for the generic engines.
-    engine : Engine or str
-        An engine such as ``VB()`` or ``NUTS(backend="nutpie")``, or its name.
+    engine : Engine or str, optional
+        An engine such as ``VB()`` or ``NUTS(backend="nutpie")``, or its name. Default: the one that
+        `recommend` names.
     draws : int, default=1000
         Draws per chain; for engines without chains, number of independent draws.
     tune, chains, cores : int

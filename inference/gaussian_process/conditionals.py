@@ -7,8 +7,8 @@ respect to the kernels (obs, basis).
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any, Protocol, override
+from functools import cached_property, partial
+from typing import Any, NamedTuple, Protocol, override
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,8 +28,10 @@ from ...numerics.gaussian_process import NormalRegression, cholesky
 from ...numerics.gaussian_scores import (
     GaussianScores,
     Likelihood,
-    best_gaussian,
+    NormalScores,
+    expectation_propagation,
     likelihood_of,
+    linear_terms,
     log_predictive,
 )
 from ...numerics.softmax import log_sum_exp
@@ -38,14 +40,32 @@ from .hyperparameters import GaussianProcess, Hyperparameters
 
 type Array = NDArray[np.float64]
 type Values = Mapping[str, Array]
-# What makes the best normal approximation again; nothing if it is quickly found.
+# What makes an approximation of the scores again, or what a search for one can begin with; nothing
+# for exact ones.
 type Sites = tuple[Array, ...]
 
-#: Draws of the scores at each point, of which a mean is the point's evidence.
-SCORES_DRAWN = 64
-#: Most objects with landmarks whose normal approximation is corrected by importance: with more of
-#: them for each landmark it is nearly exact.
-CORRECTED = 5_000
+#: Least number of candidates for draws of the scores.
+CANDIDATES = 64
+#: Most objects with landmarks that have expectation propagation: with more of them for each
+#: landmark Laplace's approximation is nearly exact.
+PROPAGATED = 5_000
+
+
+class Evidence(NamedTuple):
+    """Log evidence at a point, with what makes the posterior of the scores there again.
+
+    Attributes
+    ----------
+    log_evidence : float
+    sites : tuple
+        For `Conditionals.again`.
+    start : tuple
+        What the search at another point can begin with.
+    """
+
+    log_evidence: float
+    sites: Sites = ()
+    start: Sites = ()
 
 
 class Conditional(Protocol):
@@ -59,11 +79,12 @@ class Conditional(Protocol):
     def start(self) -> Array | None:
         """What the search for another one can begin with."""
 
+    @property
+    def start_of_evidence(self) -> Sites:
+        """What `Conditionals.evidence` can begin with, here or at another point."""
+
     def gradient(self) -> tuple[Array, Array | None]:
         """Gradient with respect to covariances (obs, basis) and variances of the noise."""
-
-    def log_ratios(self) -> tuple[Array, Sites]:
-        """Log ratios (S,) whose mean is the evidence, and what `again` needs."""
 
     def left_out(self) -> Array:
         """Log predictive densities (obs, output) of observations, each given all others."""
@@ -81,26 +102,22 @@ class Conditionals(Protocol):
     def at(self, values: Values, start: Array | None) -> Conditional:
         """Find the posterior. Raises NotPositiveDefiniteError."""
 
+    def evidence(self, values: Values, start: Sites) -> Evidence:
+        """Log evidence, of classes better than Laplace's. Raises NotPositiveDefiniteError."""
+
     def again(self, values: Values, sites: Sites) -> Conditional:
         """Make the posterior again that had these sites."""
 
 
-def conditionals_of(
-    model: GaussianProcess, hyperparameters: Hyperparameters, rng: np.random.Generator
-) -> Conditionals:
-    """Read the current data of a model; `rng` makes the numbers that all points share."""
+def conditionals_of(model: GaussianProcess, hyperparameters: Hyperparameters) -> Conditionals:
+    """Read the current data of a model."""
     if isinstance(model, GaussianProcessRegression):
         targets = model.target_values.reshape(len(model.target_values), -1)
         of_targets = GramTargets if hyperparameters.whole else LandmarkTargets
         return of_targets(hyperparameters, targets)
     likelihood = likelihood_of(model.label_codes, model.n_classes)
-    n_objects, n_functions = likelihood.shape
-    if hyperparameters.whole:
-        numbers = rng.standard_normal((2, n_objects, n_functions, SCORES_DRAWN))
-        return GramClasses(hyperparameters, likelihood, *numbers)
-    n_landmarks = len(hyperparameters.landmarks)
-    normal = rng.standard_normal((SCORES_DRAWN, n_landmarks, n_functions))
-    return LandmarkClasses(hyperparameters, likelihood, normal)
+    of_classes = GramClasses if hyperparameters.whole else LandmarkClasses
+    return of_classes(hyperparameters, likelihood)
 
 
 @dataclass
@@ -114,6 +131,10 @@ class GramTargets(Conditionals):
     def at(self, values: Values, start: Array | None = None) -> Conditional:
         K = self.hyperparameters.covariance(values)
         return OfGramTargets(NormalRegression(K, self.targets, _noise(values, self.targets)))
+
+    @override
+    def evidence(self, values: Values, start: Sites) -> Evidence:
+        return Evidence(self.at(values).log_evidence)
 
     @override
     def again(self, values: Values, sites: Sites) -> Conditional:
@@ -140,13 +161,14 @@ class OfGramTargets(Conditional):
     def start(self) -> None:
         return None
 
+    @property
+    @override
+    def start_of_evidence(self) -> Sites:
+        return ()
+
     @override
     def gradient(self) -> tuple[Array, Array | None]:
         return self.fit.gradient()
-
-    @override
-    def log_ratios(self) -> tuple[Array, Sites]:
-        return np.array([self.log_evidence]), ()
 
     @cached_property
     def root(self) -> Array:
@@ -170,26 +192,29 @@ class OfGramTargets(Conditional):
 
 @dataclass
 class GramClasses(Conditionals):
-    """Classes on Gram matrices. O(C N^3).
-
-    `normal` and `noise` are standard normal numbers (obs, function, draw) of which the scores'
-    draws are made at every point: with the same ones, points are compared with less noise.
-    """
+    """Classes on Gram matrices. O(C N^3)."""
 
     hyperparameters: Hyperparameters
     likelihood: Likelihood
-    normal: Array
-    noise: Array
 
     @override
     def at(self, values: Values, start: Array | None) -> Conditional:
         K = self.hyperparameters.covariance(values)
-        return OfGramClasses(gaussian_scores.laplace(K, self.likelihood, start), self)
+        return OfGramClasses(gaussian_scores.laplace(K, self.likelihood, start))
+
+    @override
+    def evidence(self, values: Values, start: Sites) -> Evidence:
+        K = self.hyperparameters.covariance(values)
+        of_sites = partial(GaussianScores.of_sites, K, self.likelihood)
+        fit = expectation_propagation(of_sites, *start)
+        if fit is None:
+            fit = gaussian_scores.laplace(K, self.likelihood)
+        return Evidence(fit.log_evidence, fit.without_matrices(), _start_at(fit))
 
     @override
     def again(self, values: Values, sites: Sites) -> Conditional:
         K = self.hyperparameters.covariance(values)
-        return OfGramClasses(GaussianScores.with_matrices(K, self.likelihood, *sites), self)
+        return OfGramClasses(GaussianScores.with_matrices(K, self.likelihood, *sites))
 
 
 @dataclass(frozen=True)
@@ -197,7 +222,6 @@ class OfGramClasses(Conditional):
     """Normal approximation of the scores given classes."""
 
     fit: GaussianScores
-    of: GramClasses
 
     @property
     @override
@@ -209,15 +233,14 @@ class OfGramClasses(Conditional):
     def start(self) -> Array:
         return self.fit.a
 
+    @property
+    @override
+    def start_of_evidence(self) -> Sites:
+        return _start_at(self.fit)
+
     @override
     def gradient(self) -> tuple[Array, Array | None]:
         return self.fit.gradient(), None
-
-    @override
-    def log_ratios(self) -> tuple[Array, Sites]:
-        best = best_gaussian(self.fit)
-        drawn = best.draw(self.root, self.of.normal, self.of.noise)
-        return best.log_ratios(self.root, drawn), best.without_matrices()
 
     @cached_property
     def root(self) -> Array:
@@ -241,9 +264,13 @@ class OfGramClasses(Conditional):
         return np.matmul(self.root, v)
 
 
+def _start_at(fit: NormalScores) -> Sites:
+    return fit.sites.d, linear_terms(fit)
+
+
 def _candidates(number: int) -> int:
     """Draws of which `number` are chosen by their ratios."""
-    return max(SCORES_DRAWN, 2 * number)
+    return max(CANDIDATES, 2 * number)
 
 
 def _by_ratios(log_ratios: Array, number: int, rng: np.random.Generator) -> NDArray[np.intp]:
@@ -308,6 +335,10 @@ class LandmarkTargets(Conditionals):
         return OfLandmarkTargets(fit, self.features)
 
     @override
+    def evidence(self, values: Values, start: Sites) -> Evidence:
+        return Evidence(self.at(values).log_evidence)
+
+    @override
     def again(self, values: Values, sites: Sites) -> Conditional:
         return self.at(values)
 
@@ -329,15 +360,16 @@ class OfLandmarkTargets(Conditional):
     def start(self) -> None:
         return None
 
+    @property
+    @override
+    def start_of_evidence(self) -> Sites:
+        return ()
+
     @override
     def gradient(self) -> tuple[Array, Array | None]:
         pulled = self.fit.gradient_of_covariance()
         of_covariances = self.features.gradient(self.fit.of.features, pulled)
         return of_covariances, self.fit.gradient()[1]
-
-    @override
-    def log_ratios(self) -> tuple[Array, Sites]:
-        return np.array([self.log_evidence]), ()
 
     @override
     def left_out(self) -> Array:
@@ -369,26 +401,41 @@ def _scores(features: Features, scale: float, v: Array) -> Array:
 
 @dataclass
 class LandmarkClasses(Conditionals):
-    """Classes on kernels at landmarks. O(C^2 N M^2) for few weights of features, see `laplace`.
-
-    `normal` are standard normal numbers (draw, basis, function) of which the scores' draws are
-    made at every point.
-    """
+    """Classes on kernels at landmarks. O(C^2 N M^2) for few weights of features, see `laplace`."""
 
     hyperparameters: Hyperparameters
     likelihood: Likelihood
-    normal: Array
 
     def __post_init__(self) -> None:
         self.features = FeaturesOfLandmarks(self.hyperparameters)
         self.latest: FeatureScores | None = None
 
     @override
-    def at(self, values: Values, start: Array | None) -> Conditional:
+    def at(self, values: Values, start: Array | None) -> "OfLandmarkClasses":
         features, scale = self.features.at(values), float(values["scale"][0])
+        latest = self.latest
+        if latest and (latest.features, latest.scale) == (features, scale) and start is latest.a:
+            return OfLandmarkClasses(latest, self)
         W = None if start is None else np.sqrt(scale) * (features.values.T @ start)
         self.latest = feature_scores.laplace(features, self.likelihood, scale, W)
         return OfLandmarkClasses(self.latest, self)
+
+    def is_propagated(self, features: Features) -> bool:
+        """Whether there is expectation propagation, and not only Laplace's approximation."""
+        few = len(features.values) <= PROPAGATED
+        return few and is_joint(features, self.likelihood)
+
+    @override
+    def evidence(self, values: Values, start: Sites) -> Evidence:
+        features, scale = self.features.at(values), float(values["scale"][0])
+        if self.is_propagated(features):
+            of_sites = partial(FeatureScores.of_sites, features, self.likelihood, scale)
+            fit = expectation_propagation(of_sites, *start)
+            if fit is None:
+                fit = feature_scores.laplace(features, self.likelihood, scale)
+            return Evidence(fit.log_evidence, fit.without_matrices(), _start_at(fit))
+        mode = self.at(values, *start)
+        return Evidence(mode.log_evidence, mode.fit.without_matrices(), mode.start_of_evidence)
 
     @override
     def again(self, values: Values, sites: Sites) -> Conditional:
@@ -408,12 +455,6 @@ class OfLandmarkClasses(Conditional):
     of: LandmarkClasses
 
     @property
-    def corrected(self) -> bool:
-        """Whether draws are weighted by importance."""
-        few = len(self.fit.mean) <= CORRECTED
-        return few and is_joint(self.fit.features, self.fit.likelihood)
-
-    @property
     @override
     def log_evidence(self) -> float:
         return self.fit.log_evidence
@@ -423,18 +464,15 @@ class OfLandmarkClasses(Conditional):
     def start(self) -> Array:
         return self.fit.a
 
+    @property
+    @override
+    def start_of_evidence(self) -> Sites:
+        propagated = self.of.is_propagated(self.fit.features)
+        return _start_at(self.fit) if propagated else (self.fit.a,)
+
     @override
     def gradient(self) -> tuple[Array, Array | None]:
         return self.of.features.gradient(self.fit.features, self.fit.gradient()), None
-
-    @override
-    def log_ratios(self) -> tuple[Array, Sites]:
-        if not self.corrected:
-            return np.array([self.log_evidence]), self.fit.without_matrices()
-        best = best_gaussian(self.fit)
-        # The same numbers of whitened scores, whatever the features are.
-        normal = best.features.rotation.T @ self.of.normal
-        return best.log_ratios(normal)[1], best.without_matrices()
 
     @override
     def left_out(self) -> Array:
@@ -444,7 +482,7 @@ class OfLandmarkClasses(Conditional):
 
     @override
     def draw(self, number: int, rng: np.random.Generator) -> Array:
-        if self.corrected:
+        if self.of.is_propagated(self.fit.features):
             normal = rng.standard_normal((_candidates(number), *self.fit.W.shape))
             W, log_ratios = self.fit.log_ratios(normal)
             W = W[_by_ratios(log_ratios, number, rng)]

@@ -184,19 +184,21 @@ class SkewedProposal:
         points[:, : self.n_weights] = self.mode[: self.n_weights] + log_odds - np.log(a / b)
         return points
 
-    def log_density(self, point: Array) -> float:
-        """Log density of a point (D,)."""
+    def log_density(self, points: Array) -> Array:
+        """Log density (point,) of points (point, D)."""
         a, b = self.shapes
-        log_odds = point[: self.n_weights] - self.mode[: self.n_weights] + np.log(a / b)
+        n = self.n_weights
+        log_odds = points[:, :n] - self.mode[:n] + np.log(a / b)
         log_x = -np.logaddexp(0.0, -log_odds)
         by_power = a * log_x - np.log(a) - betaln(a, b)
         x = np.exp(log_x)
         with np.errstate(divide="ignore"):
             log_cdf = np.where(x < POWER, by_power, np.log(betainc(a, b, x)))
-        rest = (point - self.mode)[self.n_weights :] / self.sd[self.n_weights :]
-        normal = np.concatenate([ndtri_exp(np.minimum(log_cdf, -1e-15)), rest])
-        log_margins = (a * log_x - b * np.logaddexp(0.0, log_odds) - betaln(a, b)).sum()
-        log_margins += (norm.logpdf(rest) - np.log(self.sd[self.n_weights :])).sum()
-        white = solve_triangular(self.root, normal)
-        log_copula = 0.5 * (normal @ normal - white @ white - log_det(self.root))
-        return float(log_margins + log_copula)
+        rest = (points - self.mode)[:, n:] / self.sd[n:]
+        normal = np.hstack([ndtri_exp(np.minimum(log_cdf, -1e-15)), rest])
+        of_weights = a * log_x - b * np.logaddexp(0.0, log_odds) - betaln(a, b)
+        of_rest = norm.logpdf(rest) - np.log(self.sd[n:])
+        white = solve_triangular(self.root, normal.T)
+        squares = np.square(normal).sum(axis=1) - np.square(white).sum(axis=0)
+        log_copula = 0.5 * (squares - log_det(self.root))
+        return of_weights.sum(axis=1) + of_rest.sum(axis=1) + log_copula

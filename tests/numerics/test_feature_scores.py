@@ -1,3 +1,5 @@
+from functools import partial
+
 import numpy as np
 import pytest
 from scipy.special import logsumexp
@@ -12,7 +14,14 @@ from kernelzoo.numerics.feature_scores import (
     laplace,
 )
 from kernelzoo.numerics.gaussian_process import NormalRegression, NotPositiveDefiniteError
-from kernelzoo.numerics.gaussian_scores import Logistic, Sites, Softmax, best_gaussian
+from kernelzoo.numerics.gaussian_scores import (
+    GaussianScores,
+    Logistic,
+    Sites,
+    Softmax,
+    expectation_propagation,
+    linear_terms,
+)
 
 N_OBJECTS = 14
 
@@ -330,10 +339,18 @@ def test_covariances_of_scores_are_dense(features, likelihood):
         assert np.allclose(found, scores @ covariance @ scores.T)
 
 
+def propagated(features, likelihood, scale):
+    start = laplace(features, likelihood, scale)
+    of_sites = partial(FeatureScores.of_sites, features, likelihood, scale)
+    return expectation_propagation(of_sites, start.sites.d, linear_terms(start))
+
+
 @pytest.mark.parametrize("scale", [1.0, 30.0])
-def test_the_best_gaussian_is_that_of_the_gram_matrix(K, likelihood, scale):
-    best = best_gaussian(laplace(Features.of_landmarks(K, K), likelihood, scale))
-    exact = best_gaussian(gaussian_scores.laplace(scale * K, likelihood))
+def test_propagation_is_that_of_the_gram_matrix(K, likelihood, scale):
+    best = propagated(Features.of_landmarks(K, K), likelihood, scale)
+    start = gaussian_scores.laplace(scale * K, likelihood)
+    of_sites = partial(GaussianScores.of_sites, scale * K, likelihood)
+    exact = expectation_propagation(of_sites, start.sites.d, linear_terms(start))
     assert best.log_evidence == pytest.approx(exact.log_evidence, abs=1e-4)
     assert np.allclose(best.mean, exact.mean, atol=1e-3)
     again = FeatureScores.with_matrices(best.features, likelihood, scale, *best.without_matrices())
@@ -342,7 +359,7 @@ def test_the_best_gaussian_is_that_of_the_gram_matrix(K, likelihood, scale):
 
 
 def test_log_ratios_are_those_of_dense_densities(features, likelihood, rng):
-    fit = best_gaussian(laplace(features, likelihood, 5.0))
+    fit = propagated(features, likelihood, 5.0)
     W, ratios = fit.log_ratios(rng.standard_normal((4, *fit.W.shape)))
     mean, covariance = fit.W.T.ravel(), np.linalg.inv(dense_precision(fit))
     approximation = multivariate_normal(mean, covariance)
@@ -356,7 +373,7 @@ def test_log_ratios_are_those_of_dense_densities(features, likelihood, rng):
 
 def test_ratios_estimate_the_evidence(features, likelihood, rng):
     number = 100_000
-    fit = best_gaussian(laplace(features, likelihood, 2.0))
+    fit = propagated(features, likelihood, 2.0)
     ratios = fit.log_ratios(rng.standard_normal((20_000, *fit.W.shape)))[1]
     estimate = logsumexp(ratios) - np.log(len(ratios))
     prior = rng.standard_normal((number, *fit.W.shape))

@@ -29,7 +29,7 @@ def declared(name, stack, X):
 
 def test_products_with_features_are_those_in_memory(X):
     posteriors = [
-        Posterior.of(declared("targets", KERNELS(each), X), np.random.default_rng(0))
+        Posterior.of(declared("targets", KERNELS(each), X))
         for each in (X, da.from_array(X, chunks=(17, -1)))
     ]
     values = posteriors[0].hyperparameters.known

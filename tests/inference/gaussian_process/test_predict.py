@@ -80,8 +80,8 @@ def test_landmarks_predict_classes_as_all_objects_do(objects):
     kernels = kz.gaussian(0.5)
     whole = CLASSIFICATION(kernels(X), labels, scale=3.0)
     columns = CLASSIFICATION(kernels.landmarks(12)(X), labels, scale=3.0)
-    one = predict(whole, fit(whole, 1000), kernels(new, X))
-    other = predict(columns, fit(columns, 1000), kernels.landmarks(12)(new, X))
+    one = predict(whole, fit(whole, 4000), kernels(new, X))
+    other = predict(columns, fit(columns, 4000), kernels.landmarks(12)(new, X))
     assert np.allclose(one["probability"], other["probability"], atol=0.02)
 
 

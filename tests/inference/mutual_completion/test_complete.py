@@ -12,9 +12,8 @@ import xarray as xr
 
 import kernelzoo as kz
 from joint_completion import joint_probit
-from kernelzoo.inference import recommend
 from kernelzoo.inference.completion import CompletedKernels, complete_kernels
-from kernelzoo.inference.engine.completions import fit_each_completion, number_of_fits, rubin
+from kernelzoo.inference.engine.completions import fit_each_completion, rubin
 from kernelzoo.inference.engine.engine import Run
 
 N = 24
@@ -492,15 +491,3 @@ def test_joint_model_against_completion_first(hidden):
         assert difference.max() < 0.1
     else:
         assert (difference < 4 * error).all()
-
-
-def test_expected_time_is_that_of_the_fits_of_all_completions(completion, monkeypatch):
-    model = kz.MultinomialProbit(completion.of(TRAIN), Y[TRAIN])
-    monkeypatch.setattr(recommend, "_each", lambda call: 1.0)
-    monkeypatch.setattr(recommend, "number_of_fits", lambda model: 1)
-    one = recommend.seconds_of(model, kz.Gibbs(), Run(10, 10, chains=1))
-    monkeypatch.undo()
-    monkeypatch.setattr(recommend, "_each", lambda call: 1.0)
-    all_of_them = recommend.seconds_of(model, kz.Gibbs(), Run(10, 10, chains=1))
-    assert all_of_them / one == pytest.approx(number_of_fits(model), rel=0.2)
-    assert number_of_fits(model) > 1
