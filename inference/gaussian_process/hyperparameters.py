@@ -133,6 +133,7 @@ class Hyperparameters:
     """
 
     def __init__(self, model: GaussianProcess):
+        self._model = model
         self.source = model.kernel_source
         self.landmarks = model.landmarks
         self.whole = model.whole
@@ -149,13 +150,6 @@ class Hyperparameters:
             self.known["beta"] = model["beta"].get_value()
         if self.source.parameters:
             self.blocks["theta"] = GammaBlock(self.source.omega, self.source.phi)
-        elif self.source.in_memory:
-            self._stack = self._with_jitter(model.kernel_values())
-            self._own_stack = self._stack[:, self.landmarks]
-        else:
-            own = model[OWN].get_value()
-            jitters = JITTER * np.einsum("kmm->k", own) / own.shape[1]
-            self._own_stack = own + jitters[:, None, None] * np.eye(own.shape[1])
         if isinstance(model, GaussianProcessRegression):
             self._positive("gamma", model.gamma, n_outputs)
         sizes = [len(block.start) for block in self.blocks.values()]
@@ -193,6 +187,21 @@ class Hyperparameters:
             value, gradient[self.slices[name]] = block.log_prior(z[self.slices[name]])
             total += value
         return total, gradient
+
+    @cached_property
+    def _stack(self) -> Array:
+        """Known kernels (kernel, obs, basis), jitter included. O(K N M)."""
+        return self._with_jitter(self._model.kernel_values())
+
+    @cached_property
+    def _own_stack(self) -> Array:
+        """Known kernels of the landmarks (kernel, basis, basis), jitter included. O(K M^2)."""
+        if self.source.in_memory:
+            own = self._model.kernel_values()[:, self.landmarks]
+        else:
+            own = self._model[OWN].get_value()
+        jitters = JITTER * np.einsum("kmm->k", own) / own.shape[1]
+        return own + jitters[:, None, None] * np.eye(own.shape[1])
 
     def stack(self, values: Mapping[str, Array]) -> Array:
         """Kernels (kernel, obs, basis), jitter included."""
