@@ -17,7 +17,7 @@ from ..inference.choice import SCALES, at_the_end, selected, why_no_selection
 from ..inference.engine.convergence import judge, predictions_alone, warn_of_approximation
 from ..inference.engine.engine import as_engine
 from ..inference.engine.provenance import check_fitted, check_result, damaged, read_number
-from ..inference.left_out import Rows, kernels_of, objects_of
+from ..inference.left_out import Rows, objects_of
 from ..models.combinations.sums import FixedWeights
 from ..models.kernels import inverse_multiquadric
 from ..models.kernels.labels import (
@@ -417,7 +417,7 @@ class KernelPredictor(KernelReader):
         scale, rule = self._without_choice
         scales = list(SCALES) if scale in chosen else [float(options[scale])]
         if objects is None:
-            objects = objects_of(model, kernels_of(model))
+            objects = objects_of(model)
         settings, log_scores = selected(model, scales, objects, rule in chosen)
         return Candidate(kernels, options | settings, log_scores, objects)
 

@@ -23,7 +23,7 @@ from .engine.paper import Fold, paper_with
 from .engine.progress import stopped_by_ctrl_c, track
 from .engine.provenance import check_model
 from .engine.shared_settings import BlasLimits
-from .left_out import Rows, columns_without, kernels_of, objects_of, splits, why_not_left_out
+from .left_out import Rows, columns_without, objects_of, splits, why_not_left_out
 
 #: Scales that `select` tries by default.
 SCALES = (0.1, 1.0, 10.0, 100.0, 1_000.0, 10_000.0)
@@ -147,8 +147,8 @@ def select(
     if folds < 2:
         raise argument_error("folds", "select", "2 or more", repr(folds))
     seed = integer_seed(random_seed, "random_seed", "select")
-    objects = objects_of(model, kernels_of(model))
-    settings, scored = selected(model, tried, objects, choose_weights, folds, seed, progressbar)
+    numbers = objects_of(model)
+    settings, scored = selected(model, tried, numbers, choose_weights, folds, seed, progressbar)
     return Selection(model.redeclared(**settings), settings, scored)
 
 
@@ -161,10 +161,11 @@ def selected(
     seed: int = 0,
     progressbar: bool = False,
 ) -> tuple[dict[str, Any], DataArray]:
-    """Settings and log scores of `select`, with folds of the objects' `numbers`; see `objects_of`.
+    """Choose as `select` does, with folds of the objects' `numbers`, which `objects_of` gives.
 
-    With known weights, here also equal ones, the composite kernel is the only kernel. Learned
-    weights have several starts as VB fits them, whose best may predict far worse than one alone.
+    Returns the settings and the log scores. With known weights, here also equal ones, the composite
+    kernel is the only kernel. Learned weights have several starts as VB fits them, whose best may
+    predict far worse than one alone.
     """
     paper = paper_with("held_out", model)
     assert paper is not None

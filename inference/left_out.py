@@ -124,7 +124,7 @@ def log_scores(model: Any, predicted: Dataset, new: Rows) -> NDArray:
     return log_scores_of_targets(*law, targets)
 
 
-def objects_of(model: Any, stack: DataArray, *, by_ids: bool = False) -> Rows:
+def objects_of(model: Any, *, by_ids: bool = False) -> Rows:
     """Return the number of the object of each row, whatever the order of the rows.
 
     Objects, whose copies have one number, are numbered by their kernels and responses, not by where
@@ -134,7 +134,7 @@ def objects_of(model: Any, stack: DataArray, *, by_ids: bool = False) -> Rows:
     distinct, first, copy_of = np.unique(ids, return_index=True, return_inverse=True)
     if by_ids and not np.array_equal(distinct, np.arange(len(ids))):
         return copy_of
-    K = stack.to_numpy()[:, first]
+    K = model.kernel_values()[:, first]
     # Sums over the columns, which are in the order of the rows; rounded, since they were added in
     # another order.
     contents = [*K.sum(axis=2), *np.einsum("kij,kij->ki", K, K)]
@@ -243,7 +243,7 @@ def loo_kfold(
     stack = kernels_of(model)
     ids = np.asarray(model.coords["obs"])
     scores = DataArray(np.empty(len(ids)), {"obs": ids}, ("obs",))
-    folds = list(splits(model, objects_of(model, stack, by_ids=True), k, seed))
+    folds = list(splits(model, objects_of(model, by_ids=True), k, seed))
     of_targets = "class" not in model.coords
     warned, draws = False, 0
     with stopped_by_ctrl_c(), track(len(folds), "Folds", visible=progressbar) as bar:

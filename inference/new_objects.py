@@ -234,7 +234,7 @@ def predict_targets(
 
 
 def target_sd(variance: NDArray, gamma: NDArray) -> NDArray:
-    """Standard deviation of new targets: `variance` is the response's, `gamma` is by draw."""
+    """Add the noise of precision gamma, by draw, to the `variance` of responses."""
     return np.sqrt(variance + (1 / gamma).mean(axis=0))
 
 

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ...models.combinations.sums import FixedWeights
 from ...models.composite_kernel import (
     Basis,
     CompositeKernelClassification,
@@ -28,8 +27,7 @@ def held_out(
 ) -> Iterator[NDArray]:
     """Log scores (new,) of the objects left out, at one varsigma after another; see `Paper`."""
     n_kernels = len(fold.kernels)
-    known = fold.rule.each(n_kernels) if isinstance(fold.rule, FixedWeights) else None
-    functions = Basis.of(fold.rule, known, model.bias)
+    functions = Basis.of(fold.rule, None if fold.learned else np.ones(1), model.bias)
     given = (fold.rule, functions, fold.kernels, fold.responses)
     data = inputs_on(model, *given, varsigma=scales[0])
     design = functions(fold.kernels_new)
@@ -37,14 +35,11 @@ def held_out(
     if several_starts:
         states = (best_of_starts(data.scaled(each), n_kernels, run).state for each in scales)
     else:
-        states = path_of_scales(data, 1 if data.rule is None else n_kernels, scales)
+        states = path_of_scales(data, n_kernels, scales)
     for state in states:
         drawn, _ = sample(data, state, run.draws, np.random.default_rng(run.random_seed))
-        # Known weights are in the matrix.
-        weights = np.ones((run.draws, 1))
-        if data.rule is not None:
-            weights = functions.weights(drawn["beta"])
-        y = responses_by_draw(design, weights, drawn["alpha"])
+        beta = drawn.get("beta", np.ones((run.draws, 1)))
+        y = responses_by_draw(design, functions.weights(beta), drawn["alpha"])
         if isinstance(model, CompositeKernelClassification):
             p = probabilities_by_draw(y).mean(axis=0)
             yield log_scores_of_classes(p, fold.responses_new)

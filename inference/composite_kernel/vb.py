@@ -90,7 +90,7 @@ class Data:
         return self.likelihood.projections.shape[-1]
 
     def scaled(self, varsigma: float) -> Self:
-        """Inputs with another rate of the precisions' prior."""
+        """Replace the rate of the precisions' prior."""
         phi = replace(self.priors["phi"], rate=varsigma)
         return replace(self, priors={**self.priors, "phi": phi})
 

@@ -14,7 +14,7 @@ import pymc as pm
 from numpy.typing import NDArray
 from xarray import Dataset, DataTree
 
-from ...models.combinations.sums import WeightedSum
+from ...models.combinations.sums import FixedWeights, WeightedSum
 from ...models.declaration import Declaration
 from ...user_warnings import numpy_warnings
 from ...validation import argument_error
@@ -53,7 +53,8 @@ class Fold(NamedTuple):
     Parameters
     ----------
     rule : WeightedSum
-        Rule of the kernels' weights, `FixedWeights` if they are known.
+        Rule of the kernels' weights. Known weights are those of `FixedWeights`, of one kernel: the
+        composite one.
     kernels, kernels_new : array (kernel, obs, basis)
         Kernels of both, without the columns that are objects left out.
     responses, responses_new : array (obs,) or (obs, output)
@@ -65,6 +66,11 @@ class Fold(NamedTuple):
     kernels_new: NDArray
     responses: NDArray
     responses_new: NDArray
+
+    @property
+    def learned(self) -> bool:
+        """Whether the weights are random variables."""
+        return not isinstance(self.rule, FixedWeights)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ...models.combinations.sums import FixedWeights
 from ...models.multinomial_probit import Composition, MultinomialProbit
 from ..engine.engine import Run
 from ..engine.paper import Fold
@@ -25,9 +24,8 @@ def held_out(
 ) -> Iterator[NDArray]:
     """Log scores (new,) of the objects left out, at one upsilon after another; see `Paper`."""
     n_kernels, _, n_basis = fold.kernels.shape
-    known = isinstance(fold.rule, FixedWeights)
-    weights = fold.rule.each(n_kernels) if known else np.full(n_kernels, np.nan)
-    composition = Composition(fold.rule, weights, fold.kernels, learned=not known)
+    known = np.full(n_kernels, np.nan if fold.learned else 1.0)
+    composition = Composition(fold.rule, known, fold.kernels, learned=fold.learned)
     data = Data.on(composition, fold.responses, model.n_classes, model.tau, scales[0])
     states: Iterable[State]
     if several_starts:
@@ -37,7 +35,7 @@ def held_out(
         states = path_of_scales(data, scales)
     for state in states:
         drawn, _ = sample(data, state, run.draws, np.random.default_rng(run.random_seed))
-        beta = drawn.get("beta", np.broadcast_to(weights, (run.draws, n_kernels)))
+        beta = drawn.get("beta", np.ones((run.draws, 1)))
         functions = composite_functions(fold.kernels_new, beta, drawn["W"])
         p = probabilities_by_draw(functions).mean(axis=0)
         yield log_scores_of_classes(p, fold.responses_new)
