@@ -221,12 +221,14 @@ def selected(
 
 def _folds(model: Any, pairs: Sequence[tuple[Rows, Rows]], *, learned: bool) -> Iterator[Fold]:
     """Arrays of the rows to fit and of those to leave out, with weights that are learned or not."""
-    K, rule = model.kernel_values(), model.combination
+    K = model.kernel_values()
+    rule = model.combination
     if not learned:
         known = np.full(len(K), 1 / len(K)) if model.learned else model["beta"].get_value()
-        K, rule = np.tensordot(known, K, axes=1)[None], FixedWeights([1.0])
+        K = np.tensordot(known, K, axes=1)[None]
+        rule = FixedWeights([1.0])
     responses = model.label_codes if "class" in model.coords else model["targets"].get_value()
     for train, new in pairs:
         columns = columns_without(model, train)
-        kernels = (np.stack([each[np.ix_(rows, columns)] for each in K]) for rows in (train, new))
-        yield Fold(rule, *kernels, responses[train], responses[new])
+        parts = [np.stack([each[np.ix_(rows, columns)] for each in K]) for rows in (train, new)]
+        yield Fold(rule, parts[0], parts[1], responses[train], responses[new])

@@ -120,8 +120,8 @@ def log_scores(model: Any, predicted: Dataset, new: Rows) -> NDArray:
         by_draw = norm.logpdf(targets, *laws)
         by_draw = by_draw.reshape(by_draw.shape[0] * by_draw.shape[1], len(new), -1).sum(axis=2)
         return logsumexp(by_draw, axis=0) - np.log(len(by_draw))
-    law = (predicted[name].to_numpy() for name in ("mean", "target_sd"))
-    return log_scores_of_targets(*law, targets)
+    mean, sd = (predicted[name].to_numpy() for name in ("mean", "target_sd"))
+    return log_scores_of_targets(mean, sd, targets)
 
 
 def objects_of(model: Any, *, by_ids: bool = False) -> Rows:

@@ -252,15 +252,15 @@ def _likelihood(
         if isinstance(kernels, DaskStack):
             return Bernoulli.of(kernels, responses, functions)
         return Bernoulli.of(functions(kernels), responses)
-    prior, targets = Gamma(model.rho, model.varrho), responses
+    prior = Gamma(model.rho, model.varrho)
     if isinstance(kernels, DaskStack):
-        products, projections = sums_of_dask(kernels, functions, targets)
+        products, projections = sums_of_dask(kernels, functions, responses)
     else:
         design = functions(kernels)
         products = KernelProducts.of(design)
-        projections = products_with_targets(design, np.atleast_2d(targets.T))
+        projections = products_with_targets(design, np.atleast_2d(responses.T))
     shared_noise = not model.several or model.shared == "all"
-    return Gaussian.of(products, projections, targets, prior, shared_noise)
+    return Gaussian.of(products, projections, responses, prior, shared_noise)
 
 
 def fit_composite_kernel(
@@ -277,7 +277,8 @@ def fit_composite_kernel(
     ``beta_mean_of_start`` (start, kernel) holds the last weights of every start. LinAlgError when
     the kernels' scale makes a covariance numerically singular.
     """
-    n_kernels, data = len(model.coords["kernel"]), _inputs(model)
+    n_kernels = len(model.coords["kernel"])
+    data = _inputs(model)
     result = best_of_starts(
         data,
         n_kernels,

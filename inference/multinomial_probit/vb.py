@@ -133,8 +133,9 @@ class Data:
         upsilon: float,
     ) -> Self:
         """Prepare the kernels and the class codes (N,); the products cost O(S^2 N M^2)."""
-        family, known = KernelFamily(composition), None
-        source, rule = composition.source, composition.rule
+        family = KernelFamily(composition)
+        known = None
+        source = composition.source
         if isinstance(source, DaskStack):
             if len(codes) != (n := source.stack.sizes["obs"]):
                 rule = f"one of each of the {n} objects"
@@ -144,8 +145,11 @@ class Data:
             labels = [codes[objects] for objects in blocks_of(len(codes))]
             if not len(family.coordinates):
                 known = ExpectedKernels.of(InMemory(family.stack(np.empty(0))))
-        prior = Gamma(rule.mu, rule.lam) if isinstance(rule, Mean) else None
-        return cls(labels, len(codes), n_classes, tau, upsilon, family, known, rule, prior)
+        combination = composition.rule
+        prior = None
+        if isinstance(combination, Mean):
+            prior = Gamma(combination.mu, combination.lam)
+        return cls(labels, len(codes), n_classes, tau, upsilon, family, known, combination, prior)
 
 
 @dataclass(frozen=True)
@@ -442,11 +446,12 @@ def best_of_starts(
     starts: int | None = None,
 ) -> MultistartResult[State]:
     """Ascend from several starts on kernels of so many basis functions."""
-    rule, composition = data.rule, data.family.composition
+    rule = data.rule
     if isinstance(rule, Mean):
         check_prior(rule.mu, rule.lam, rule, ("mu", "lam"), "VB on MultinomialProbit")
     contrasts = data.n_objects * max(data.n_classes - 1, 2)
     remaining = REMAINING * max(1.0, contrasts / CONTRASTS) if remaining is None else remaining
+    composition = data.family.composition
     return multistart_ascent(
         [partial(start, data)],
         partial(update, data),
