@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import datasets
 from .inference import completion, plots, scores
+from .inference.choice import select
 from .inference.diagnostics.calibrate import calibrate
 from .inference.diagnostics.compare import compare_engines
 from .inference.diagnostics.scores import inclusion
@@ -25,7 +26,6 @@ from .inference.engine.groups import extend
 from .inference.engine.paper import log_evidence
 from .inference.engine.predict import predict
 from .inference.generic import ADVI, NUTS, SMC, Laplace, Pathfinder
-from .inference.left_out import select
 from .inference.multinomial_probit.classifier_combination import combine_classifiers
 from .inference.paper_engines import EM, INLA, MAP, VB, Exact, Gibbs
 from .inference.recommend import engines, recommend

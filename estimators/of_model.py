@@ -116,7 +116,7 @@ class ModelPredictor(KernelPredictor):
     @property
     def _without_choice(self) -> dict[str, Any]:  # type: ignore[override]
         paper = PAPERS[self._declaration]
-        return {paper.scale: 1.0, "combination": "mean"} if paper.path else {}
+        return {paper.scale: 1.0, "combination": "mean"} if paper.held_out else {}
 
     @property
     @override

@@ -13,18 +13,11 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, v
 from xarray import DataArray, Dataset, DataTree, concat
 
 from ..inference import fit, predict
+from ..inference.choice import SCALES, at_the_end, selected, why_no_selection
 from ..inference.engine.convergence import judge, predictions_alone, warn_of_approximation
 from ..inference.engine.engine import as_engine
 from ..inference.engine.provenance import check_fitted, check_result, damaged, read_number
-from ..inference.left_out import (
-    SCALES,
-    Rows,
-    at_the_end,
-    kernels_of,
-    objects_of,
-    selected,
-    why_no_selection,
-)
+from ..inference.left_out import Rows, objects_of
 from ..models.combinations.sums import FixedWeights
 from ..models.kernels import inverse_multiquadric
 from ..models.kernels.labels import (
@@ -424,9 +417,9 @@ class KernelPredictor(KernelReader):
         scale, rule = self._without_choice
         scales = list(SCALES) if scale in chosen else [float(options[scale])]
         if objects is None:
-            objects = objects_of(model, kernels_of(model))
-        found = selected(model, scales, objects, rule in chosen)
-        return Candidate(kernels, options | found.settings, found.log_scores, objects)
+            objects = objects_of(model)
+        settings, log_scores = selected(model, scales, objects, rule in chosen)
+        return Candidate(kernels, options | settings, log_scores, objects)
 
     @abstractmethod
     def _response(self, y: np.ndarray, rows: Any) -> np.ndarray:

@@ -1,14 +1,7 @@
-"""Objects left out of a model: their log scores, and the scale and weights chosen by them.
-
-The bound of VB's paper scheme cannot choose the scale: on seven of seven data sets it falls as
-upsilon grows from 1 to 1,000, while the log loss of held-out objects improves up to tenfold.
-Weights that VB learns may likewise predict worse than equal ones. Predictions of objects that were
-left out choose both.
-"""
+"""Objects left out of a model, and their log scores by K-fold cross-validation with any engine."""
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from inspect import signature
 from typing import Any
 
@@ -20,22 +13,19 @@ from scipy.special import logsumexp
 from scipy.stats import norm
 from xarray import DataArray, Dataset
 
-from ..models.combinations.sums import FixedWeights, WeightedSum
 from ..models.declaration import source_of
 from ..models.kernels.labels import counts_rows
 from ..models.kernels.source import DIMS, LANDMARK, VARIANCE, CompletedRows
 from ..models.kernels.stack import ORIGIN, Origin
-from ..models.learned_scale import LearnedScale
-from ..user_warnings import numpy_warnings, silent
-from ..validation import Count, Seed, argument_error, check_arguments, check_positive, integer_seed
-from .engine.engine import Engine, Run
+from ..user_warnings import silent
+from ..validation import Count, Seed, argument_error, check_arguments, integer_seed
+from .engine.engine import Engine
 from .engine.fit import fit
-from .engine.paper import Paper, paper_with
 from .engine.predict import predict
 from .engine.progress import stopped_by_ctrl_c, track
 from .engine.provenance import check_model
-from .engine.result import draws_to_tree
-from .engine.shared_settings import BlasLimits, quiet_libraries
+from .engine.shared_settings import quiet_libraries
+from .new_objects import log_scores_of_classes, log_scores_of_targets
 
 type Rows = NDArray[np.intp]
 
@@ -77,7 +67,7 @@ def parts(
     model: Any, stack: DataArray, train: Rows, new: Rows, **settings: Any
 ) -> tuple[Any, DataArray]:
     """Declare the model of the objects `train`; return it and the kernels of the `new` ones."""
-    columns = _columns_without(model, stack, train)
+    columns = columns_without(model, train)
     if "class" in model.coords:
         classes = list(model.coords["class"])
         labels = [classes[code] for code in model.label_codes[train]]
@@ -99,9 +89,9 @@ def parts(
     return part, numbered.isel(obs=new)
 
 
-def _columns_without(model: Any, stack: DataArray, train: Rows) -> Rows:
-    """Columns of a stack that are of objects in `train`, in their order, and those of no object."""
-    ids, basis = stack["obs"].to_numpy(), stack["basis"].to_numpy()
+def columns_without(model: Any, train: Rows) -> Rows:
+    """Columns of the kernels of objects in `train`, in their order, and those of no object."""
+    ids, basis = (np.asarray(model.coords[dim]) for dim in ("obs", "basis"))
     origins = json.loads(getattr(model, "origin", {}).get(ORIGIN, "{}")).values()
     of_objects = {*ids.tolist()} == {*basis.tolist()} or any(
         Origin(*each).n_train == len(basis) for each in origins
@@ -123,20 +113,18 @@ def log_scores(model: Any, predicted: Dataset, new: Rows) -> NDArray:
     have the draws, else of the normal law with their mean and sd. Outputs are scored jointly.
     """
     if "probability" in predicted:
-        p = predicted["probability"].to_numpy()
-        own = p[np.arange(len(new)), model.label_codes[new]]
-        return np.log(np.maximum(own, np.finfo(float).tiny))
+        return log_scores_of_classes(predicted["probability"].to_numpy(), model.label_codes[new])
     targets = model["targets"].get_value()[new]
     if "target_sd_draws" in predicted:
         laws = (predicted[name].to_numpy() for name in ("mean_draws", "target_sd_draws"))
         by_draw = norm.logpdf(targets, *laws)
         by_draw = by_draw.reshape(by_draw.shape[0] * by_draw.shape[1], len(new), -1).sum(axis=2)
         return logsumexp(by_draw, axis=0) - np.log(len(by_draw))
-    scores = norm.logpdf(targets, predicted["mean"].to_numpy(), predicted["target_sd"].to_numpy())
-    return scores.reshape(len(new), -1).sum(axis=1)
+    mean, sd = (predicted[name].to_numpy() for name in ("mean", "target_sd"))
+    return log_scores_of_targets(mean, sd, targets)
 
 
-def objects_of(model: Any, stack: DataArray, *, by_ids: bool = False) -> Rows:
+def objects_of(model: Any, *, by_ids: bool = False) -> Rows:
     """Return the number of the object of each row, whatever the order of the rows.
 
     Objects, whose copies have one number, are numbered by their kernels and responses, not by where
@@ -146,7 +134,7 @@ def objects_of(model: Any, stack: DataArray, *, by_ids: bool = False) -> Rows:
     distinct, first, copy_of = np.unique(ids, return_index=True, return_inverse=True)
     if by_ids and not np.array_equal(distinct, np.arange(len(ids))):
         return copy_of
-    K = stack.to_numpy()[:, first]
+    K = model.kernel_values()[:, first]
     # Sums over the columns, which are in the order of the rows; rounded, since they were added in
     # another order.
     contents = [*K.sum(axis=2), *np.einsum("kij,kij->ki", K, K)]
@@ -255,7 +243,7 @@ def loo_kfold(
     stack = kernels_of(model)
     ids = np.asarray(model.coords["obs"])
     scores = DataArray(np.empty(len(ids)), {"obs": ids}, ("obs",))
-    folds = list(splits(model, objects_of(model, stack, by_ids=True), k, seed))
+    folds = list(splits(model, objects_of(model, by_ids=True), k, seed))
     of_targets = "class" not in model.coords
     warned, draws = False, 0
     with stopped_by_ctrl_c(), track(len(folds), "Folds", visible=progressbar) as bar:
@@ -283,228 +271,3 @@ def loo_kfold(
         elpd_i=scores[np.argsort(ids, kind="stable")],
         n_folds=len(folds),
     )
-
-
-#: Scales that `select` tries by default.
-SCALES = (0.1, 1.0, 10.0, 100.0, 1_000.0, 10_000.0)
-# Objects that take part. Scales are a factor of ten apart: 400 objects tell them apart.
-MOST = 400
-# More with few columns, as the best scale grows with objects per column; then one fold suffices.
-MOST_OF_A_BASIS, ONE_FOLD = 4_000, 1_600
-# Draws from q for each prediction, from the same random numbers for all candidates.
-DRAWS = 100
-
-
-@dataclass(frozen=True, repr=False)
-class Selection:
-    """Held-out log scores of scales and weights, and the model declared with the best of them.
-
-    Attributes
-    ----------
-    model : pm.Model
-        The declaration with the best scale, and with equal weights if they predict better.
-    settings : dict
-        The arguments of the model that were chosen, by name.
-    log_scores : DataArray (weights, scale, obs)
-        Log score of each object by fits without it, NaN for pairs that were not tried. "weights"
-        are "equal" and "declared".
-
-    Examples
-    --------
-    >>> selection = kz.select(model, random_seed=1)
-    >>> selection.log_scores.mean("obs").to_pandas()
-    """
-
-    model: pm.Model
-    settings: dict[str, Any]
-    log_scores: DataArray
-
-    def __repr__(self) -> str:
-        chosen = ", ".join(f"{name}={value!r}" for name, value in self.settings.items())
-        if note := at_the_end(self.log_scores, next(iter(self.settings.values()))):
-            chosen += f", where {note}"
-        best = float(self.log_scores.mean("obs").max())
-        return f"Selection({chosen}; held-out log score {best:.3f})"
-
-
-def at_the_end(log_scores: DataArray, scale: float) -> str | None:
-    """Say that the chosen scale is at the end of those tried, beyond which may be better ones."""
-    tried = log_scores["scale"].values.tolist()
-    if scale in (tried[0], tried[-1]) and len(tried) > 1:
-        return f"{scale:g} is at the end of the scales"
-    return None
-
-
-def why_no_selection(model: Any) -> str | None:
-    """Why `select` does not apply to a model; None when it does."""
-    paper = paper_with("path", model)
-    if paper is None or paper.vb is None:
-        return f"not available for {type(model).__name__}"
-    if reason := paper.why_not(model) or paper.vb.unless(model) or why_not_left_out(model):
-        return reason
-    return None if isinstance(model.combination, WeightedSum) else "not available for products"
-
-
-def select(
-    model: Any,
-    *,
-    scales: Sequence[float] = SCALES,
-    choose_weights: bool = True,
-    folds: Count = 4,
-    random_seed: Seed = 0,
-    progressbar: bool = True,
-) -> Selection:
-    """Choose the scale of the regressors, and learned or equal weights, by held-out log scores.
-
-    Parameters
-    ----------
-    model : MultinomialProbit, CompositeKernelClassification or CompositeKernelRegression
-        With kernels in memory that have no parameters, and a weighted sum of them.
-    scales : sequence of float, default=(0.1, 1, 10, 100, 1e3, 1e4)
-        Values of upsilon (`MultinomialProbit`) or varsigma (composite kernels) to try.
-    choose_weights : bool, default=True
-        Choose the scale with equal weights, then compare them at this scale with the declared rule.
-        Otherwise, and for known weights, the scale is chosen with the declared rule.
-    folds : int, default=4
-        Number of folds, stratified by class. Copies of an object are in one fold.
-    random_seed : int, SeedSequence or Generator, default=0
-        Seed of the folds, which do not depend on the order of the objects, and of the draws.
-    progressbar : bool, default=True
-        Show progress.
-
-    Returns
-    -------
-    Selection
-
-    Raises
-    ------
-    ValueError
-        For other models, for scales that are not positive and increasing, for fewer than two folds,
-        and for data without two classes of two objects.
-
-    Notes
-    -----
-    Each fold is fitted by VB, learned weights at last from several starts as in ``fit``. At most
-    400 objects take part, drawn at random; of kernels with at most 400 columns 4,000, in one fold
-    if there are more than 1,600. Cost: for each fold, a fit at each scale with one kernel and at
-    most two with learned weights; without `choose_weights`, one with these at each scale.
-
-    Examples
-    --------
-    >>> selection = kz.select(model, random_seed=1)
-    >>> result = kz.fit(selection.model, "vb", random_seed=1)
-    """
-    check_arguments(select, locals())
-    check_model(model, "select")
-    paper = paper_with("path", model)
-    if paper and isinstance(getattr(model, paper.scale), LearnedScale) and not model.amendments():
-        model = model.redeclared(**{paper.scale: SCALES[1]})
-    if reason := why_no_selection(model):
-        raise ValueError(f"select does not apply to this model: {reason}.")
-    tried = [check_positive(scale, "scales", "select") for scale in scales]
-    if not tried or sorted({*tried}) != tried:
-        raise argument_error("scales", "select", "increasing numbers", repr(scales))
-    if folds < 2:
-        raise argument_error("folds", "select", "2 or more", repr(folds))
-    seed = integer_seed(random_seed, "random_seed", "select")
-    return selected(
-        model, tried, objects_of(model, kernels_of(model)), choose_weights, folds, seed, progressbar
-    )
-
-
-def selected(
-    model: Any,
-    tried: Sequence[float],
-    numbers: Rows,
-    choose_weights: bool,
-    folds: int = 4,
-    seed: int = 0,
-    progressbar: bool = False,
-) -> Selection:
-    """Choose as `select` does, with folds of the objects' `numbers`; see `objects_of`."""
-    paper = paper_with("path", model)
-    assert paper is not None
-    stack = kernels_of(model)
-    few = stack.sizes["basis"] <= MOST
-    pairs = list(splits(model, numbers, folds, seed, MOST_OF_A_BASIS if few else MOST))
-    if sum(len(new) for _, new in pairs) > ONE_FOLD:
-        pairs = pairs[:1]
-    compare = choose_weights and model.learned and len(model.coords["kernel"]) > 1
-    weights = ["equal", "declared"] if compare else ["declared"]
-    objects = np.sort(np.concatenate([new for _, new in pairs]))
-    scored = DataArray(
-        np.full((len(weights), len(tried), len(objects)), np.nan),
-        {"weights": weights, "scale": tried, "obs": np.asarray(model.coords["obs"])[objects]},
-        ("weights", "scale", "obs"),
-    )
-    total = len(pairs) * (len(tried) + 2 * compare)
-    with (
-        stopped_by_ctrl_c(),
-        track(total, "Held-out log scores", visible=progressbar) as bar,
-        numpy_warnings(),
-        # As in `fit`: threads cost more than they save on a few hundred objects.
-        BlasLimits(1),
-    ):
-
-        def fill(row: int, columns: Sequence[int], *, as_fitted: bool = False) -> None:
-            chosen = [tried[column] for column in columns]
-            equal = weights[row] == "equal"
-            for fold in pairs:
-                scores = _scored(
-                    model, stack, paper, fold, chosen, equal=equal, as_fitted=as_fitted, seed=seed
-                )
-                for column, each in zip(columns, scores, strict=True):
-                    scored.values[row, column, np.searchsorted(objects, fold[1])] = each
-                    bar.advance()
-
-        fill(0, range(len(tried)), as_fitted=True)
-        best = int(scored[0].mean("obs").to_numpy().argmax())
-        settings: dict[str, Any] = {paper.scale: tried[best]}
-        # One start, which costs less, has to predict better than equal weights first.
-        for as_fitted in (False, True) if compare else ():
-            fill(1, [best], as_fitted=as_fitted)
-            equal, learned = scored[:, best].mean("obs").to_numpy()
-            if equal >= learned:
-                settings["combination"] = FixedWeights()
-                bar.skip(total)
-                break
-    return Selection(model.redeclared(**settings), settings, scored)
-
-
-def _scored(
-    model: Any,
-    stack: DataArray,
-    paper: Paper,
-    fold: tuple[NDArray, NDArray],
-    scales: Sequence[float],
-    *,
-    equal: bool,
-    as_fitted: bool,
-    seed: int,
-) -> Iterator[NDArray]:
-    """Log scores (new,) of the left-out objects of a fold, one scale after another.
-
-    With known weights, here also `equal` ones, the composite kernel is the only kernel. Learned
-    weights have several starts `as_fitted` by VB, whose best may predict far worse than one alone.
-    """
-    settings: dict[str, Any] = {}
-    if equal or not model.learned:
-        known = np.full(len(stack), 1 / len(stack)) if model.learned else model["beta"].get_value()
-        total = np.tensordot(known, stack.to_numpy(), axes=1)[None]
-        stack = stack[:1].assign_coords(kernel=["sum"]).copy(data=total)
-        settings["combination"] = FixedWeights([1.0])
-    assert paper.path is not None
-    assert paper.vb is not None
-    assert paper.predict is not None
-    with silent():
-        part, kernels_new = parts(model, stack, *fold, **settings)
-        samples = paper.path(part, scales)
-        if as_fitted and part.learned and len(stack) > 1:
-            vb, run = paper.vb.function, Run(random_seed=seed, progressbar=False)
-            samples = (vb(part.redeclared(**{paper.scale: s}), run).sample for s in scales)
-        for sample in samples:
-            result = draws_to_tree(part, sample(DRAWS, np.random.default_rng(seed))[0])
-            predicted = paper.predict(
-                part, result, kernels_new, keep_draws=False, progressbar=False
-            )
-            yield log_scores(model, predicted, fold[1])

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pymc as pm
 from numpy.typing import NDArray
+from scipy.stats import norm
 from xarray import DataArray, Dataset, DataTree
 
 from ..models.combinations.sums import Combination, WeightedSum
@@ -217,10 +218,10 @@ def predict_targets(
                 draws[block] = found.expected
                 variances[block] = found.variance
     mean, variance = moments.mean, moments.spread**2 + within / n_draws
-    target_sd, dims = np.sqrt(variance + (1 / gamma).mean(axis=0)), [*coords]
+    dims = [*coords]
     variables: dict[str, Any] = {
         "mean": (dims, mean, {"long_name": "posterior predictive mean"}),
-        "target_sd": (dims, target_sd, {"long_name": "of a new target"}),
+        "target_sd": (dims, target_sd(variance, gamma), {"long_name": "of a new target"}),
         "response_sd": (dims, np.sqrt(variance), {"long_name": "of the response, no noise"}),
     }
     if draws is not None and variances is not None:
@@ -230,6 +231,22 @@ def predict_targets(
     if targets is not None:
         variables["t"] = by_draw(targets, posterior, coords)
     return Dataset(variables, coords)
+
+
+def target_sd(variance: NDArray, gamma: NDArray) -> NDArray:
+    """Add the noise of precision gamma, by draw, to the `variance` of responses."""
+    return np.sqrt(variance + (1 / gamma).mean(axis=0))
+
+
+def log_scores_of_targets(mean: NDArray, sd: NDArray, targets: NDArray) -> NDArray:
+    """Log scores (obs,), in nats, of normal predictions (obs, ...); outputs are summed."""
+    return norm.logpdf(targets, mean, sd).reshape(len(targets), -1).sum(axis=1)
+
+
+def log_scores_of_classes(p: NDArray, codes: NDArray) -> NDArray:
+    """Log scores (obs,), in nats, of class probabilities (obs, class)."""
+    own = p[np.arange(len(codes)), codes]
+    return np.log(np.maximum(own, np.finfo(float).tiny))
 
 
 def noise_precisions(model: Any, posterior: Dataset, n_draws: int) -> NDArray:

@@ -44,6 +44,18 @@ class Basis:
     bias: bool
     bias_apart: bool
 
+    @classmethod
+    def of(cls, rule: Combination, known: np.ndarray | None, bias: bool) -> Self:
+        """Make that of a rule, with the weights that are `known`."""
+        # The weights of a selection do not sum to 1.
+        return cls(known, bias, bias and isinstance(rule, Binary))
+
+    def weights(self, beta: np.ndarray) -> np.ndarray:
+        """Weights (..., matrix) of the matrices for random beta (..., kernel)."""
+        if not self.bias_apart:
+            return beta
+        return np.concatenate([beta, np.ones((*beta.shape[:-1], 1))], axis=-1)
+
     def __call__(self, stack: np.ndarray) -> np.ndarray:
         """Matrices (matrix, obs, function) of a stack (kernel, obs, basis)."""
         if self.known is not None:
@@ -127,20 +139,17 @@ class _CompositeKernel(CompositeDeclaration):
     @property
     def bias_apart(self) -> bool:
         """Whether the last matrix of `design` holds the bias alone, with weight 1."""
-        # The weights of a selection do not sum to 1.
-        return self.bias and isinstance(self.combination, Binary)
+        return self.functions.bias_apart
 
     def matrix_weights(self, beta: np.ndarray) -> np.ndarray:
         """Weights (..., matrix) of the matrices of `design` for random beta (..., kernel)."""
-        if not self.bias_apart:
-            return beta
-        return np.concatenate([beta, np.ones((*beta.shape[:-1], 1))], axis=-1)
+        return self.functions.weights(beta)
 
     @property
     def functions(self) -> Basis:
         """Function of stacks (kernel, obs, basis) that gives matrices as in `design`."""
         known = None if self.learned else self["beta"].get_value()
-        return Basis(known, self.bias, self.bias_apart)
+        return Basis.of(self.combination, known, self.bias)
 
 
 class CompositeKernelRegression(_CompositeKernel):

@@ -13,6 +13,7 @@ from ..engine.engine import Run, unknown_combination
 from ..engine.paper import Algorithm, Paper
 from ..new_objects import predict_classes, predict_targets
 from . import map, vb
+from .held_out import held_out
 from .predict import (
     identified_quantities,
     predicted_probabilities,
@@ -20,7 +21,7 @@ from .predict import (
     probabilities_of,
     responses_of,
 )
-from .vb import fit_composite_kernel, path_of_scales
+from .vb import fit_composite_kernel
 
 __all__ = ["CLASSIFICATION", "REGRESSION", "fit_composite_kernel"]
 
@@ -47,7 +48,7 @@ REGRESSION = Paper(
     identified_reads=["gamma"],
     predicted=predicted_responses,
     scale="varsigma",
-    path=path_of_scales,
+    held_out=held_out,
 )
 
 CLASSIFICATION = replace(

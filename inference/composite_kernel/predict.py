@@ -39,7 +39,7 @@ def _draws_of(model: CompositeKernelModel, posterior: Dataset) -> dict[str, NDAr
     return {"weights": weights, **{name: joined_draws(posterior[name]) for name in names}}
 
 
-def _responses(design: NDArray, beta: NDArray, alpha: NDArray) -> NDArray:
+def responses_by_draw(design: NDArray, beta: NDArray, alpha: NDArray) -> NDArray:
     """Responses (draw, obs), or (draw, obs, output) of alpha (draw, output, function)."""
     if alpha.ndim == 2:
         return composite_functions(design, beta, alpha[:, None])[:, :, 0]
@@ -58,7 +58,7 @@ def responses_of(
         drawn = {name: values[block] for name, values in parameters.items()}
         if model.collapsed:
             return _expected_responses(model, drawn, new, rng)
-        y = _responses(new, drawn["weights"], drawn["alpha"])
+        y = responses_by_draw(new, drawn["weights"], drawn["alpha"])
         return Responses(y, np.zeros_like(y), y)
 
     return responses, stack["obs"]
@@ -97,10 +97,16 @@ def probabilities_of(
     new = model.functions(stack.to_numpy())
 
     def probabilities(block: slice) -> NDArray:
-        p = expit(_responses(new, drawn["weights"][block], drawn["alpha"][block]))
-        return np.stack([1 - p, p], axis=-1)
+        y = responses_by_draw(new, drawn["weights"][block], drawn["alpha"][block])
+        return probabilities_by_draw(y)
 
     return probabilities, stack["obs"]
+
+
+def probabilities_by_draw(responses: NDArray) -> NDArray:
+    """Probabilities (draw, obs, class) of both classes, for responses (draw, obs)."""
+    p = expit(responses)
+    return np.stack([1 - p, p], axis=-1)
 
 
 def identified_quantities(result: DataTree, variant: str) -> Dataset:
@@ -116,7 +122,7 @@ def identified_quantities(result: DataTree, variant: str) -> Dataset:
     known = result["constant_data"].get("beta")
     beta = joined_draws(posterior["beta"]) if known is None else known.to_numpy()[None]
     n_basis = stack.sizes["basis"]
-    y = _responses(stack.to_numpy(), beta, alpha[..., -n_basis:])
+    y = responses_by_draw(stack.to_numpy(), beta, alpha[..., -n_basis:])
     if alpha.shape[-1] > n_basis:
         y += alpha[:, None, ..., 0]
     coords = {"obs": stack["obs"].to_numpy()}

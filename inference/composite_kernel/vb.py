@@ -21,10 +21,10 @@ outputs are one fit.
 The likelihoods say what an iteration costs. Iterations are accelerated (`variational.ascent`).
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -33,7 +33,11 @@ import xarray as xr
 
 from ...custom_steps.composite_kernel.steps import RULES
 from ...models.combinations.sums import Binary, DirichletWeights, FixedWeights
-from ...models.composite_kernel import CompositeKernelClassification, CompositeKernelRegression
+from ...models.composite_kernel import (
+    Basis,
+    CompositeKernelClassification,
+    CompositeKernelRegression,
+)
 from ...models.kernels.dask_stack import DaskStack
 from ...models.learned_scale import LearnedScale
 from ...numerics.kernel_products import KernelProducts
@@ -45,6 +49,7 @@ from ..variational.ascent import (
     SINGLE_FROM,
     Coordinates,
     Draft,
+    MultistartResult,
     ascended,
     multistart_ascent,
 )
@@ -61,7 +66,6 @@ from .vb_likelihoods import Bernoulli, Gaussian, Regressors, products_with_targe
 
 type Array = npt.NDArray[np.float64]
 type CompositeKernelModel = CompositeKernelRegression | CompositeKernelClassification
-type Sample = Callable[[int, np.random.Generator], tuple[dict[str, Array], Array]]
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,16 @@ class Data:
     rule: DirichletWeights | Binary | None
     constant: bool = False
     several: bool = False
+
+    @property
+    def n_functions(self) -> int:
+        """Number of functions M."""
+        return self.likelihood.projections.shape[-1]
+
+    def scaled(self, varsigma: float) -> Self:
+        """Replace the rate of the precisions' prior."""
+        phi = replace(self.priors["phi"], rate=varsigma)
+        return replace(self, priors={**self.priors, "phi": phi})
 
 
 @dataclass(frozen=True)
@@ -197,30 +211,56 @@ def unsupported(model: CompositeKernelModel) -> str | None:
 
 def _inputs(model: CompositeKernelModel) -> Data:
     """Collect the inputs of the updates."""
-    rule: Any = None if isinstance(model.combination, FixedWeights) else model.combination
+    source = model.kernel_source
+    kernels = source if isinstance(source, DaskStack) else model.kernel_values().copy()
+    classes = isinstance(model, CompositeKernelClassification)
+    responses = model.label_codes if classes else model.target_values
     assert not isinstance(model.varsigma, LearnedScale)
-    priors = {"phi": Gamma(model.sigma, model.varsigma)}
+    given = (model.combination, model.functions, kernels, responses)
+    return inputs_on(model, *given, varsigma=model.varsigma)
+
+
+def inputs_on(
+    model: CompositeKernelModel,
+    rule: Any,
+    functions: Basis,
+    kernels: Array | DaskStack,
+    responses: npt.NDArray,
+    *,
+    varsigma: float,
+) -> Data:
+    """Collect the inputs on any kernels (kernel, obs, basis) and responses (obs, ...).
+
+    Of the model they have the other prior numbers, and what several outputs share.
+    """
+    priors = {"phi": Gamma(model.sigma, varsigma)}
     if isinstance(rule, DirichletWeights) and rule.varphi is None:
         check_prior(rule.tau, rule.nu, rule, ("tau", "nu"), f"VB on {type(model).__name__}")
         priors["varphi"] = Gamma(rule.tau, rule.nu)
-    constant = isinstance(rule, Binary) and model.bias_apart
-    return Data(_likelihood(model), priors, rule, constant, model.several)
+    likelihood = _likelihood(model, functions, kernels, responses)
+    learned = None if isinstance(rule, FixedWeights) else rule
+    return Data(likelihood, priors, learned, functions.bias_apart, model.several)
 
 
-def _likelihood(model: CompositeKernelModel) -> Gaussian | Bernoulli:
-    source = model.kernel_source
+def _likelihood(
+    model: CompositeKernelModel,
+    functions: Basis,
+    kernels: Array | DaskStack,
+    responses: npt.NDArray,
+) -> Gaussian | Bernoulli:
     if isinstance(model, CompositeKernelClassification):
-        if isinstance(source, DaskStack):
-            return Bernoulli.of(source, model.label_codes, model.functions)
-        return Bernoulli.of(model.design, model.label_codes)
-    prior, targets = Gamma(model.rho, model.varrho), model.target_values
-    if isinstance(source, DaskStack):
-        products, projections = sums_of_dask(source, model.functions, targets)
+        if isinstance(kernels, DaskStack):
+            return Bernoulli.of(kernels, responses, functions)
+        return Bernoulli.of(functions(kernels), responses)
+    prior = Gamma(model.rho, model.varrho)
+    if isinstance(kernels, DaskStack):
+        products, projections = sums_of_dask(kernels, functions, responses)
     else:
-        products = KernelProducts.of(model.design)
-        projections = products_with_targets(model.design, np.atleast_2d(targets.T))
+        design = functions(kernels)
+        products = KernelProducts.of(design)
+        projections = products_with_targets(design, np.atleast_2d(responses.T))
     shared_noise = not model.several or model.shared == "all"
-    return Gaussian.of(products, projections, targets, prior, shared_noise)
+    return Gaussian.of(products, projections, responses, prior, shared_noise)
 
 
 def fit_composite_kernel(
@@ -237,22 +277,16 @@ def fit_composite_kernel(
     ``beta_mean_of_start`` (start, kernel) holds the last weights of every start. LinAlgError when
     the kernels' scale makes a covariance numerically singular.
     """
-    n_functions, n_kernels = len(model.coords["function"]), len(model.coords["kernel"])
-    classes = isinstance(model, CompositeKernelClassification)
+    n_kernels = len(model.coords["kernel"])
     data = _inputs(model)
-    result = multistart_ascent(
-        [partial(start, data, n_functions)],
-        partial(update, data),
-        run,
+    result = best_of_starts(
+        data,
         n_kernels,
-        known=None if model.learned else np.ones(1),
-        starts=starts,
+        run,
         max_iterations=max_iterations,
         tolerance=tolerance,
         remaining=remaining,
-        first_round=FIRST_ROUND["classification" if classes else "regression"],
-        coordinates=COORDINATES,
-        draft=draft(data),
+        starts=starts,
     )
     result.state.weights.warn_of_imprecision()
     parameters = _parameters(data, result.state, model)
@@ -268,19 +302,45 @@ def fit_composite_kernel(
     )
 
 
-def path_of_scales(model: CompositeKernelModel, scales: Sequence[float]) -> Iterator[Sample]:
-    """Fit Q for one varsigma after another, each from the last solution; yield its `sample`."""
-    data = _inputs(model)
-    n_kernels = len(model.coords["kernel"]) if model.learned else 1
-    state = start(data, len(model.coords["function"]), np.full(n_kernels, 1 / n_kernels))
+def best_of_starts(
+    data: Data,
+    n_kernels: int,
+    run: Run,
+    *,
+    max_iterations: int = 5000,
+    tolerance: float = 1e-6,
+    remaining: float = 0.01,
+    starts: int | None = None,
+) -> MultistartResult[State]:
+    """Ascend from several starts, which differ in the weights of so many kernels."""
+    classes = isinstance(data.likelihood, Bernoulli)
+    return multistart_ascent(
+        [partial(start, data, data.n_functions)],
+        partial(update, data),
+        run,
+        n_kernels,
+        known=np.ones(1) if data.rule is None else None,
+        starts=starts,
+        max_iterations=max_iterations,
+        tolerance=tolerance,
+        remaining=remaining,
+        first_round=FIRST_ROUND["classification" if classes else "regression"],
+        coordinates=COORDINATES,
+        draft=draft(data),
+    )
+
+
+def path_of_scales(data: Data, n_kernels: int, scales: Sequence[float]) -> Iterator[State]:
+    """Ascend for one varsigma after another, each from the last solution."""
+    state = start(data, data.n_functions, np.full(n_kernels, 1 / n_kernels))
     # The start does not depend on varsigma: the first shift is zero.
     before = scales[0]
     for scale in scales:
-        data = replace(data, priors={**data.priors, "phi": Gamma(model.sigma, scale)})
+        data = data.scaled(scale)
         phi = replace(state.phi, rate=state.phi.rate + (scale - before))
         state = replace(state, phi=phi, objective=-np.inf)
         state, before = ascended(state, partial(update, data), COORDINATES), scale
-        yield partial(sample, data, state)
+        yield state
 
 
 def _parameters(data: Data, state: State, model: pm.Model) -> xr.Dataset:

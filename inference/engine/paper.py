@@ -8,11 +8,13 @@
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import pymc as pm
+from numpy.typing import NDArray
 from xarray import Dataset, DataTree
 
+from ...models.combinations.sums import FixedWeights, WeightedSum
 from ...models.declaration import Declaration
 from ...user_warnings import numpy_warnings
 from ...validation import argument_error
@@ -43,6 +45,32 @@ class Algorithm[Output]:
         """Settings of the function, with their defaults."""
         parameters = inspect.signature(self.function).parameters.values()
         return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+
+
+class Fold(NamedTuple):
+    """Objects of a fit and objects left out of it, as arrays.
+
+    Parameters
+    ----------
+    rule : WeightedSum
+        Rule of the kernels' weights. Known weights are those of `FixedWeights`, of one kernel: the
+        composite one.
+    kernels, kernels_new : array (kernel, obs, basis)
+        Kernels of both, without the columns that are objects left out.
+    responses, responses_new : array (obs,) or (obs, output)
+        Codes of classes, or targets.
+    """
+
+    rule: WeightedSum
+    kernels: NDArray
+    kernels_new: NDArray
+    responses: NDArray
+    responses_new: NDArray
+
+    @property
+    def learned(self) -> bool:
+        """Whether the weights are random variables."""
+        return not isinstance(self.rule, FixedWeights)
 
 
 @dataclass(frozen=True)
@@ -77,9 +105,11 @@ class Paper:
         (model) -> float, for `log_evidence`; raises ValueError for models without a closed form.
     scale : str
         Name of the argument that scales the regressors, for `select`.
-    path : callable, optional
-        (model, scales) -> iterator of VB's functions (draws, rng) -> draws and log densities, one
-        for each scale, for `select`.
+    held_out : callable, optional
+        (model, fold, scales, run, *, several_starts) -> iterator of the log scores (new,) of the
+        `Fold`'s objects that are left out, by VB at one scale after another, for `select`. The
+        model gives prior numbers alone. Each fit starts from the last, with `several_starts` as
+        VB's own; ``run`` has the seed and the number of draws of the predictions.
 
     Examples
     --------
@@ -99,7 +129,7 @@ class Paper:
     predicted: Callable[[Dataset], Dataset] | None = None
     log_evidence: Callable[[Any], float] | None = None
     scale: str = ""
-    path: Callable[[Any, Sequence[float]], Iterator[Callable[..., Any]]] | None = None
+    held_out: Callable[..., Iterator[NDArray]] | None = None
 
     def __post_init__(self) -> None:
         if not (isinstance(self.model, type) and issubclass(self.model, pm.Model)):

@@ -14,8 +14,9 @@ from ...validation import Count, CountOrZero, Fraction, Positive, argument_error
 from ..engine.engine import Run, unknown_combination
 from ..engine.paper import Algorithm, Paper
 from ..new_objects import predict_classes
+from .held_out import held_out
 from .predict import identified_quantities, predicted_probabilities, probabilities_of
-from .vb import fit_multinomial_probit, path_of_scales, unsupported
+from .vb import fit_multinomial_probit, unsupported
 from .vb_schemes import variational_probit
 
 __all__ = ["PROBIT", "fit_multinomial_probit"]
@@ -83,5 +84,5 @@ PROBIT = Paper(
     identified_reads=["W"],
     predicted=predicted_probabilities,
     scale="upsilon",
-    path=path_of_scales,
+    held_out=held_out,
 )

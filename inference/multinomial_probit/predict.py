@@ -69,11 +69,13 @@ def probabilities_of(
     kernels = kernels_new if source.parameters else stack.values
     functions = _functions_by_draw(model.combination, kernels, posterior, known)
 
-    def probabilities(block: slice) -> NDArray:
-        # In the order of the axes in memory.
-        return class_probabilities(functions(block).transpose(1, 0, 2)).transpose(1, 0, 2)
+    return lambda block: probabilities_by_draw(functions(block)), stack["obs"]
 
-    return probabilities, stack["obs"]
+
+def probabilities_by_draw(functions: NDArray) -> NDArray:
+    """Class probabilities (draw, obs, class) of the regression functions, eq 4."""
+    # In the order of the axes in memory.
+    return class_probabilities(functions.transpose(1, 0, 2)).transpose(1, 0, 2)
 
 
 def identified_quantities(result: DataTree, variant: str) -> Dataset:

@@ -29,7 +29,7 @@ Iterations are accelerated (`variational.ascent`), except those with exponents o
 which would end at lower maxima.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple, Self
@@ -49,7 +49,7 @@ from ...models.combinations.products import FixedProduct, Product
 from ...models.combinations.sums import Binary, Combination, FixedWeights, Mean, WeightedSum
 from ...models.kernels.dask_stack import DaskStack
 from ...models.learned_scale import LearnedScale
-from ...models.multinomial_probit import MultinomialProbit
+from ...models.multinomial_probit import Composition, MultinomialProbit
 from ...numerics.probit import default_nodes
 from ...numerics.threads import InMemory, blocks_of
 from ...validation import Count, Positive, PositiveOrInf, argument_error
@@ -60,6 +60,7 @@ from ..variational.ascent import (
     SINGLE_FROM,
     Coordinates,
     Draft,
+    MultistartResult,
     ascended,
     multistart_ascent,
 )
@@ -117,9 +118,24 @@ class Data:
 
     @classmethod
     def of(cls, model: MultinomialProbit) -> Self:
-        """Collect the inputs; the products cost O(S^2 N M^2)."""
-        family, known = KernelFamily(model.composition), None
-        source, codes = model.kernel_source, model.label_codes
+        """Collect the inputs of a model."""
+        assert not isinstance(model.upsilon, LearnedScale)
+        numbers = model.n_classes, model.tau, model.upsilon
+        return cls.on(model.composition, model.label_codes, *numbers)
+
+    @classmethod
+    def on(
+        cls,
+        composition: Composition,
+        codes: npt.NDArray[np.intp],
+        n_classes: int,
+        tau: float,
+        upsilon: float,
+    ) -> Self:
+        """Prepare the kernels and the class codes (N,); the products cost O(S^2 N M^2)."""
+        family = KernelFamily(composition)
+        known = None
+        source = composition.source
         if isinstance(source, DaskStack):
             if len(codes) != (n := source.stack.sizes["obs"]):
                 rule = f"one of each of the {n} objects"
@@ -129,10 +145,11 @@ class Data:
             labels = [codes[objects] for objects in blocks_of(len(codes))]
             if not len(family.coordinates):
                 known = ExpectedKernels.of(InMemory(family.stack(np.empty(0))))
-        assert not isinstance(model.upsilon, LearnedScale)
-        rule, given = model.combination, (labels, len(codes), model.n_classes)
-        prior = Gamma(rule.mu, rule.lam) if isinstance(rule, Mean) else None
-        return cls(*given, model.tau, model.upsilon, family, known, rule, prior)
+        combination = composition.rule
+        prior = None
+        if isinstance(combination, Mean):
+            prior = Gamma(combination.mu, combination.lam)
+        return cls(labels, len(codes), n_classes, tau, upsilon, family, known, combination, prior)
 
 
 @dataclass(frozen=True)
@@ -398,25 +415,15 @@ def fit_multinomial_probit(
     LinAlgError when the kernels' scale makes a covariance numerically singular.
     """
     model.check_stand_ins()
-    contrasts = len(model.coords["obs"]) * max(model.n_classes - 1, 2)
-    remaining = REMAINING * max(1.0, contrasts / CONTRASTS) if remaining is None else remaining
-    data, rule = Data.of(model), model.combination
-    if isinstance(rule, Mean):
-        check_prior(rule.mu, rule.lam, rule, ("mu", "lam"), "VB on MultinomialProbit")
-    result = multistart_ascent(
-        [partial(start, data)],
-        partial(update, data),
+    data = Data.of(model)
+    result = best_of_starts(
+        data,
+        len(model.coords["basis"]),
         run,
-        len(model.coords["kernel"]),
-        known=None if model.composition.learned else model.composition.known,
-        starts=starts,
         max_iterations=max_iterations,
         tolerance=tolerance,
         remaining=remaining,
-        first_round=FIRST_ROUND["probit"],
-        # With exponents or kernel parameters, an accelerated ascent ends at lower maxima.
-        coordinates=None if data.known is None else COORDINATES,
-        draft=draft(data, len(model.coords["basis"])),
+        starts=starts,
     )
     result.state.weights.warn_of_imprecision()
     return VariationalOutput(
@@ -424,16 +431,47 @@ def fit_multinomial_probit(
         best=result.best,
         converged=result.converged,
         parameters=_parameters(data, result.state, model),
-        sample=partial(_sample, data, result.state),
+        sample=partial(sample, data, result.state),
     )
 
 
-def path_of_scales(
-    model: MultinomialProbit, scales: Sequence[float]
-) -> Iterator[Callable[[int, np.random.Generator], Any]]:
-    """Fit q for one upsilon after another, each from the last solution; yield its `sample`."""
-    n_kernels = len(model.coords["kernel"])
-    data = Data.of(model)
+def best_of_starts(
+    data: Data,
+    n_basis: int,
+    run: Run,
+    *,
+    max_iterations: int = 5000,
+    tolerance: float = 1e-6,
+    remaining: float | None = None,
+    starts: int | None = None,
+) -> MultistartResult[State]:
+    """Ascend from several starts on kernels of so many basis functions."""
+    rule = data.rule
+    if isinstance(rule, Mean):
+        check_prior(rule.mu, rule.lam, rule, ("mu", "lam"), "VB on MultinomialProbit")
+    contrasts = data.n_objects * max(data.n_classes - 1, 2)
+    remaining = REMAINING * max(1.0, contrasts / CONTRASTS) if remaining is None else remaining
+    composition = data.family.composition
+    return multistart_ascent(
+        [partial(start, data)],
+        partial(update, data),
+        run,
+        len(composition.known),
+        known=None if composition.learned else composition.known,
+        starts=starts,
+        max_iterations=max_iterations,
+        tolerance=tolerance,
+        remaining=remaining,
+        first_round=FIRST_ROUND["probit"],
+        # With exponents or kernel parameters, an accelerated ascent ends at lower maxima.
+        coordinates=None if data.known is None else COORDINATES,
+        draft=draft(data, n_basis),
+    )
+
+
+def path_of_scales(data: Data, scales: Sequence[float]) -> Iterator[State]:
+    """Ascend for one upsilon after another, each from the last solution."""
+    n_kernels = len(data.family.composition.known)
     # The start does not depend on upsilon: the first shift is zero.
     state, before = start(data, np.full(n_kernels, 1 / n_kernels)), scales[0]
     for upsilon in scales:
@@ -441,7 +479,7 @@ def path_of_scales(
         rate = state.zeta_rate + (upsilon - before)
         state = replace(state, zeta_rate=rate, objective=-np.inf)
         state, before = ascended(state, partial(update, data), COORDINATES), upsilon
-        yield partial(_sample, data, state)
+        yield state
 
 
 def _parameters(data: Data, state: State, model: MultinomialProbit) -> xr.Dataset:
@@ -480,7 +518,7 @@ def parameters_of_factors(
     return variables | weights.parameters("rho")
 
 
-def _sample(
+def sample(
     data: Data, state: State, draws: int, rng: np.random.Generator
 ) -> tuple[dict[str, Array], Array]:
     """Independent draws of rho, beta, zeta, W and log q. O(C M^3 + draws C M^2)."""

@@ -38,7 +38,7 @@ def model(name):
 
 
 def folds_of(whole, folds, seed=0):
-    return splits(whole, objects_of(whole, kernels_of(whole), by_ids=True), folds, seed)
+    return splits(whole, objects_of(whole, by_ids=True), folds, seed)
 
 
 @pytest.mark.parametrize(
@@ -239,7 +239,7 @@ def test_columns_of_left_out_objects_go_for_any_rows(rows, made, ids):
         stack = kz.kernels.as_stack(stack.drop_attrs())
     whole = kz.CompositeKernelRegression(stack.isel(obs=rows), x[rows, 0])
     observed, every = set(np.asarray(rows)), set(range(9))
-    for train, new in splits(whole, objects_of(whole, kernels_of(whole)), 3, 0):
+    for train, new in splits(whole, objects_of(whole), 3, 0):
         part, kernels_new = parts(whole, kernels_of(whole), train, new)
         kept = set(np.asarray(part.coords["basis"]) - len(rows))
         assert kernels_new["basis"].values.tolist() == list(part.coords["basis"])
@@ -254,7 +254,7 @@ def test_functions_stay_whatever_their_numbers():
     x = np.random.default_rng(1).normal(size=(9, 4))
     functions = kz.kernels.as_stack(xr.DataArray(x[None], dims=("kernel", "obs", "basis")))
     whole = kz.CompositeKernelRegression(functions, x[:, 0])
-    for train, new in splits(whole, objects_of(whole, kernels_of(whole)), 3, 0):
+    for train, new in splits(whole, objects_of(whole), 3, 0):
         assert len(parts(whole, kernels_of(whole), train, new)[0].coords["basis"]) == 4
 
 

@@ -2,6 +2,7 @@
 
 import itertools
 import signal
+from dataclasses import replace
 from functools import reduce
 from operator import or_
 
@@ -14,14 +15,10 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from xarray import DataArray
 
 import kernelzoo as kz
-from kernelzoo.inference import left_out as rooms
-from kernelzoo.inference.left_out import (
-    Selection,
-    kernels_of,
-    objects_of,
-    splits,
-    why_no_selection,
-)
+from kernelzoo.inference import PAPERS, left_out
+from kernelzoo.inference import choice as rooms
+from kernelzoo.inference.choice import Selection, why_no_selection
+from kernelzoo.inference.left_out import objects_of, splits
 from kernelzoo.inference.variational.ascent import Ascent
 from kernelzoo.models.combinations.sums import FixedWeights
 
@@ -51,8 +48,14 @@ def models(n=60):
     }
 
 
+def score_probits_by(held_out, monkeypatch):
+    """Replace the function of the paper that scores left-out objects."""
+    paper = replace(PAPERS[kz.MultinomialProbit], held_out=held_out)
+    monkeypatch.setitem(PAPERS, kz.MultinomialProbit, paper)
+
+
 def folds_of(model, folds, *most):
-    return splits(model, objects_of(model, kernels_of(model)), folds, 0, *most)
+    return splits(model, objects_of(model), folds, 0, *most)
 
 
 @pytest.mark.parametrize("name", ["probit", "classification", "regression"])
@@ -90,7 +93,8 @@ def test_scores_are_those_of_fits_without_the_objects(name):
 def test_learned_weights_are_scored_as_fits_learn_them(monkeypatch):
     """From equal weights VB finds the signal; the best of its starts has the block of noise."""
     # In these folds it does.
-    monkeypatch.setattr(rooms, "objects_of", lambda *_, **__: np.arange(30))
+    for module in (rooms, left_out):
+        monkeypatch.setattr(module, "objects_of", lambda *_, **__: np.arange(30))
     rng = np.random.default_rng(1)
     y = np.arange(30) % 2
     x = {"signal": rng.normal(size=(30, 20)) + 0.3 * (2 * y[:, None] - 1)}
@@ -111,16 +115,16 @@ def test_learned_weights_win_only_as_fits_learn_them(one, several, wins, monkeyp
     """They are fitted from several starts if one start predicts better than equal weights."""
     fitted = []
 
-    def scored(model, stack, paper, fold, scales, *, equal, as_fitted, seed):
-        fitted.append((equal, as_fitted))
-        score = -0.5 if equal else several if as_fitted else one
-        return [np.full(len(fold[1]), score)] * len(scales)
+    def scored(model, fold, scales, run, *, several_starts):
+        fitted.append((fold.learned, several_starts))
+        score = -0.5 if not fold.learned else several if several_starts else one
+        return [np.full(len(fold.responses_new), score)] * len(scales)
 
-    monkeypatch.setattr(rooms, "_scored", scored)
+    score_probits_by(scored, monkeypatch)
     chosen = kz.select(models()["probit"], scales=[1.0, 10.0], folds=2, **QUIET)
     assert chosen.model.learned == wins
     assert np.nanmax(chosen.log_scores[1]) == (one if one < -0.5 else several)
-    assert [(True, True), (False, False), (False, True)][: 2 + (one > -0.5)] == fitted[::2]
+    assert [(False, False), (True, False), (True, True)][: 2 + (one > -0.5)] == fitted[::2]
 
 
 def test_scale_follows_the_signal():
@@ -169,13 +173,14 @@ def test_weights_are_learned_where_one_block_decides():
 def test_equal_weights_are_kept_unless_learned_ones_predict_better(monkeypatch):
     model = models()["probit"]
 
-    def worse(model, stack, paper, fold, scales, *, equal, as_fitted, seed):
+    def worse(model, fold, scales, run, *, several_starts):
         # On a few hundred objects, BLAS threads multiply the time.
         blas = [pool for pool in threadpool_info() if pool["user_api"] == "blas"]
         assert all(pool["num_threads"] == 1 for pool in blas)
-        yield from (np.full(len(fold[1]), -1.0 if equal else -1.1) for _ in scales)
+        score = -1.1 if fold.learned else -1.0
+        yield from (np.full(len(fold.responses_new), score) for _ in scales)
 
-    monkeypatch.setattr(rooms, "_scored", worse)
+    score_probits_by(worse, monkeypatch)
     with threadpool_limits(2, user_api="blas"):
         chosen = kz.select(model, scales=[2.0], **QUIET)
     assert chosen.settings == {"upsilon": 2.0, "combination": FixedWeights()}
