@@ -164,21 +164,30 @@ class Sites:
         """Sums (N,) of d."""
         return self.d.sum(axis=1)
 
+    @cached_property
+    def shares(self) -> Array:
+        """Shares (N, C) of the functions in the sums of d."""
+        return self.d / self.total[:, None]
+
+    @property
+    def diagonal(self) -> Array:
+        """Diagonals (N, C) of W."""
+        return self.d * (1.0 - self.shares) if self.coupled else self.d
+
     def apply(self, b: Array) -> Array:
         """W b for b (N, C), or (N, C, S)."""
         more = [1] * (b.ndim - 2)
         scaled = self.d.reshape(*self.d.shape, *more) * b
         if not self.coupled:
             return scaled
-        shares = (self.d / self.total[:, None]).reshape(*self.d.shape, *more)
+        shares = self.shares.reshape(*self.d.shape, *more)
         return scaled - shares * scaled.sum(axis=1, keepdims=True)
 
     def noise(self, standard: Array) -> Array:
         """Draws (N, C, S) of covariance W, from standard normal numbers."""
         noise = np.sqrt(self.d)[..., None] * standard
         if self.coupled:
-            shares = self.d / self.total[:, None]
-            noise -= shares[..., None] * noise.sum(axis=1, keepdims=True)
+            noise -= self.shares[..., None] * noise.sum(axis=1, keepdims=True)
         return noise
 
     def matrices(self) -> Array:
@@ -186,7 +195,7 @@ class Sites:
         diagonal = self.d[:, :, None] * np.eye(self.d.shape[1])
         if not self.coupled:
             return diagonal
-        return diagonal - self.d[:, :, None] * (self.d / self.total[:, None])[:, None, :]
+        return diagonal - self.d[:, :, None] * self.shares[:, None, :]
 
     @classmethod
     def at(cls, p: Array) -> "Sites":
@@ -303,6 +312,9 @@ class NormalScores(Protocol):
     def log_evidence(self) -> float:
         """Laplace's approximation at the mode, or a lower bound; NaN if unknown."""
 
+    def with_bound(self, bound: float) -> Self:
+        """Approximation whose evidence is a lower bound."""
+
     def at(self, sites: Sites, b: Array) -> Self:
         """Approximation with other sites, and the linear terms b (N, C) of their likelihood."""
 
@@ -350,6 +362,10 @@ class GaussianScores:
     def squares(self) -> float:
         """Sum of a'K a over all functions."""
         return float((self.a * self.mean).sum())
+
+    def with_bound(self, bound: float) -> Self:
+        """Approximation whose evidence is a lower bound."""
+        return replace(self, log_evidence=bound)
 
     def at(self, sites: Sites, b: Array) -> Self:
         """Approximation with other sites, and the linear terms b (N, C) of their likelihood."""
@@ -510,7 +526,7 @@ def best_gaussian[S: NormalScores](start: S) -> S:
         bound = expected - 0.5 * (fit.log_det - spread + fit.squares)
         if best is None or bound >= best.log_evidence:
             gain = np.inf if best is None else bound - best.log_evidence
-            best = replace(fit, log_evidence=bound)  # type: ignore[type-var]
+            best = fit.with_bound(bound)
             if gain < BOUND_NATS:
                 break
             target = Sites.of_diagonal(diagonal)
