@@ -8,6 +8,7 @@ import kernelzoo as kz
 from kernelzoo.inference.gaussian_process.chunks import ChunkedFeatures
 from kernelzoo.inference.gaussian_process.inla import Posterior
 from kernelzoo.numerics.feature_scores import Features
+from kernelzoo.numerics.gaussian_scores import Sites
 
 da = pytest.importorskip("dask.array")
 
@@ -47,6 +48,9 @@ def test_products_with_features_are_those_in_memory(X):
     assert np.allclose(chunked.of_rows(np.arange(0, 60, 3)).values, chunked.values[::3], atol=1e-3)
     square = chunked.values.T @ (weights[:, None] * chunked.values)
     assert np.allclose(chunked.weighted_square(weights), square)
+    sites = Sites.at(rng.dirichlet(np.ones(3), size=60))
+    curved = chunked.values.T @ sites.apply(chunked.values @ W)
+    assert np.allclose(chunked.curvature(sites, W), curved)
 
 
 @pytest.mark.parametrize("name", ["targets", "two classes", "three classes"])
