@@ -98,7 +98,10 @@ class ChunkedFeatures(Features):
 
 def _sum_of_kernels(block: NDArray, weights: Array) -> Array:
     """Weighted sum (n, M) of the kernels of a chunk."""
-    return np.tensordot(weights, np.asarray(block, dtype=float), axes=1)
+    K = np.multiply(weights[0], block[0], dtype=float)
+    for weight, kernel in zip(weights[1:], block[1:], strict=True):
+        K += weight * kernel
+    return K
 
 
 def _scores(block: NDArray, weights: Array, mapped: Array) -> Array:
