@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from ...models.gaussian_process import JITTER
 from ...models.kernels.dask_stack import DaskStack, rows_of
+from ...models.kernels.stack import of_objects
 from ...numerics.feature_scores import SINGLE, Features, kept_eigenvectors
 from ...numerics.gaussian_process import cholesky, solve_triangular
 from ...numerics.gaussian_scores import Sites
@@ -54,7 +55,7 @@ class ChunkedFeatures(Features):
 
     @override
     def of_rows(self, rows: NDArray[np.intp]) -> Features:
-        block = self.source.stack.isel(obs=rows).to_numpy()
+        block = of_objects(self.source.stack, rows).to_numpy()
         # The jitter of the few landmarks among them does not matter for a start.
         values = _sum_of_kernels(block, self.weights) @ self.map
         return Features(values, self.map, self.rotation, np.square(values).sum(axis=0))
