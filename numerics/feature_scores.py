@@ -57,9 +57,9 @@ FIRST = 20_000
 GRADIENT_STEPS = 20
 GRADIENT_REST = 1e-2
 #: Share of the curvature of a class whose objects make the matrix that conditions gradients: of the
-#: letters a twentieth of all objects, with 5 steps to the rest above; 3 with all objects, which take
-#: seven times as long. The increase of the log posterior, in nats an object, after which the matrix
-#: is kept: the curvature hardly changes from there.
+#: letters a twentieth of all objects, with 5 steps to the rest above; with all objects 3 steps, and
+#: seven times the time for the matrix. The increase of the log posterior, in nats an object, after
+#: which the matrix is kept: the curvature hardly changes from there.
 HEAVY = 0.95
 SETTLED = 1e-3
 #: The same as above of solutions that derivatives need.

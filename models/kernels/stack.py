@@ -240,7 +240,7 @@ def check_gram(stack: xr.DataArray, owner: str, argument: str, besides: str = ""
 
 
 def of_objects(stack: xr.DataArray, rows: NDArray[np.intp]) -> xr.DataArray:
-    """Some objects of a stack, in memory; of a Dask array one chunk at a time.
+    """Take some objects of a stack, in memory; of a Dask array one chunk at a time.
 
     Dask's own selection holds all chunks at once where the rows are in no order.
     """

@@ -129,7 +129,8 @@ def test_conjugate_gradients_are_few(start, by_class, rng, monkeypatch):
     residual = likelihood.observed - likelihood.probabilities(fit.mean)
     slope = 1e3**0.5 * features.values.T @ residual - fit.W
     assert np.abs(slope).max() < 2e-3
-    assert len(number) < 60
+    # Without the zero sums over classes 120, by the diagonal 800, which end short of the mode.
+    assert len(number) < 100
 
 
 def test_a_mode_computes_no_precision(features, likelihood, monkeypatch):
