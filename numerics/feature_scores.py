@@ -28,7 +28,7 @@ A              precision of W, I + s Phi' D Phi                   `Precision`
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple, Protocol, Self, override
+from typing import Any, NamedTuple, Protocol, Self, override
 
 import numpy as np
 from numpy.typing import NDArray
@@ -111,7 +111,7 @@ class Features:
 
     def curvature(self, sites: Sites, W: Array, *, exact: bool = False) -> Array:
         """Phi' D Phi W (m, C), in single precision as `SINGLE` says, unless exact. O(N m C)."""
-        values = self.values if exact else self.factor
+        values: Any = self.values if exact else self.factor
         of_values = Sites(sites.d.astype(values.dtype, copy=False))
         curved = of_values.apply(values @ W.astype(values.dtype, copy=False))
         return (values.T @ curved).astype(float, copy=False)
@@ -339,8 +339,8 @@ class ByClass(Precision):
 
     @override
     def solve(self, b: Array) -> Array:
-        limits = {"rest": SOLVED, "steps": SOLUTION_STEPS, "exact": True}
-        return _conjugate_gradients(*self.problem, b, self.solve_by_class, **limits)
+        near = self.solve_by_class
+        return _conjugate_gradients(*self.problem, b, near, SOLVED, SOLUTION_STEPS, exact=True)
 
     def solve_by_class(self, b: Array) -> Array:
         """Solution (m, C) of each class alone, less what all classes share.
