@@ -15,7 +15,7 @@ from .combinations.sums import Combination, DirichletWeights, FixedWeights
 from .declaration import CompositeDeclaration, LabelledDeclaration
 from .kernels.dask_stack import DaskStack
 from .kernels.labels import aligned, as_frame, ids_along, output_names
-from .kernels.stack import rows_of_landmarks
+from .kernels.stack import of_objects, rows_of_landmarks
 from .learned_scale import LEARNED, LearnedScale, check_rate, declared_rate
 from .operations.arrays import cholesky_or_nan, matrix_product, solve_lower
 from .operations.dask_scores import dask_scores
@@ -65,7 +65,7 @@ class _GaussianProcess(CompositeDeclaration):
         K: Any = self.kernel_source.declare(stack)
         beta = self.combination.declare()
         if K is None:
-            own_stack = stack.isel(obs=self.landmarks)
+            own_stack = of_objects(stack, self.landmarks)
             self.add_coord("landmark", own_stack["obs"].values)
             dims = ("kernel", "landmark", "basis")
             own = self.combination.combine(pm.Data(OWN, own_stack.to_numpy(), dims=dims), beta)

@@ -180,21 +180,30 @@ class Sites:
         """Sums (N,) of d."""
         return self.d.sum(axis=1)
 
+    @cached_property
+    def shares(self) -> Array:
+        """Shares (N, C) of the functions in the sums of d."""
+        return self.d / self.total[:, None]
+
+    @property
+    def diagonal(self) -> Array:
+        """Diagonals (N, C) of W."""
+        return self.d * (1.0 - self.shares) if self.coupled else self.d
+
     def apply(self, b: Array) -> Array:
         """W b for b (N, C), or (N, C, S)."""
         more = [1] * (b.ndim - 2)
         scaled = self.d.reshape(*self.d.shape, *more) * b
         if not self.coupled:
             return scaled
-        shares = (self.d / self.total[:, None]).reshape(*self.d.shape, *more)
+        shares = self.shares.reshape(*self.d.shape, *more)
         return scaled - shares * scaled.sum(axis=1, keepdims=True)
 
     def noise(self, standard: Array) -> Array:
         """Draws (N, C, S) of covariance W, from standard normal numbers."""
         noise = np.sqrt(self.d)[..., None] * standard
         if self.coupled:
-            shares = self.d / self.total[:, None]
-            noise -= shares[..., None] * noise.sum(axis=1, keepdims=True)
+            noise -= self.shares[..., None] * noise.sum(axis=1, keepdims=True)
         return noise
 
     def matrices(self) -> Array:
@@ -202,7 +211,7 @@ class Sites:
         diagonal = self.d[:, :, None] * np.eye(self.d.shape[1])
         if not self.coupled:
             return diagonal
-        return diagonal - self.d[:, :, None] * (self.d / self.total[:, None])[:, None, :]
+        return diagonal - self.d[:, :, None] * self.shares[:, None, :]
 
     @classmethod
     def at(cls, p: Array) -> "Sites":
@@ -320,6 +329,9 @@ class NormalScores(Protocol):
     def log_evidence(self) -> float:
         """Laplace's approximation at the mode, or that of the sites; NaN if unknown."""
 
+    def with_evidence(self, log_evidence: float) -> Self:
+        """Approximation with another value of its evidence."""
+
     def covariances(self) -> Array:
         """Covariances (N, C, C) of the scores of each object."""
 
@@ -364,6 +376,10 @@ class GaussianScores:
     def squares(self) -> float:
         """Sum of a'K a over all functions."""
         return float((self.a * self.mean).sum())
+
+    def with_evidence(self, log_evidence: float) -> Self:
+        """Approximation with another value of its evidence."""
+        return replace(self, log_evidence=log_evidence)
 
     def covariances(self) -> Array:
         """Covariances (N, C, C) of the scores of each object."""
@@ -545,7 +561,7 @@ def expectation_propagation[S: NormalScores](
         evidence = shares - 0.5 * fit.log_det + 0.5 * float((b * fit.mean).sum())
         # Steps that go astray may end with more than a probability can be.
         if abs(evidence - before) < SITE_NATS and evidence <= 0:
-            return replace(fit, log_evidence=evidence)  # type: ignore[type-var]
+            return fit.with_evidence(evidence)
         if evidence < before:
             step = max(step / 2, LEAST_STEP)
         before = evidence

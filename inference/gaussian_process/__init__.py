@@ -49,7 +49,7 @@ GAUSSIAN_REGRESSION = Paper(
 GAUSSIAN_CLASSIFICATION = replace(
     GAUSSIAN_REGRESSION,
     model=GaussianProcessClassification,
-    map=Algorithm(find_mode_of_scores, unless=why_no_mode),
+    map=Algorithm(find_mode_of_scores, unless=why_no_mode, in_blocks=True),
     predict=partial(predict_classes, probabilities_of),
     predicted=predicted_probabilities,
 )

@@ -8,8 +8,10 @@ from numpy.typing import NDArray
 
 from ...models.gaussian_process import JITTER
 from ...models.kernels.dask_stack import DaskStack, rows_of
+from ...models.kernels.stack import of_objects
 from ...numerics.feature_scores import SINGLE, Features, kept_eigenvectors
 from ...numerics.gaussian_process import cholesky, solve_triangular
+from ...numerics.gaussian_scores import Sites
 
 type Array = NDArray[np.float64]
 
@@ -53,7 +55,7 @@ class ChunkedFeatures(Features):
 
     @override
     def of_rows(self, rows: NDArray[np.intp]) -> Features:
-        block = self.source.stack.isel(obs=rows).to_numpy()
+        block = of_objects(self.source.stack, rows).to_numpy()
         # The jitter of the few landmarks among them does not matter for a start.
         values = _sum_of_kernels(block, self.weights) @ self.map
         return Features(values, self.map, self.rotation, np.square(values).sum(axis=0))
@@ -86,10 +88,21 @@ class ChunkedFeatures(Features):
         (product,) = self.source.total(_transposed_product, self.weights, by_object=parts)
         return self.map.T @ (product + self.jitter * b[self.landmarks])
 
+    @override
+    def curvature(self, sites: Sites, W: Array, *, exact: bool = False) -> Array:
+        mapped = self.map @ W
+        parts = [self._own(), self.source.parts(sites.d)]
+        shared = self.weights, self.jitter, mapped
+        (product,) = self.source.total(_curvature, *shared, by_object=parts)
+        return self.map.T @ product
+
 
 def _sum_of_kernels(block: NDArray, weights: Array) -> Array:
     """Weighted sum (n, M) of the kernels of a chunk."""
-    return np.tensordot(weights, np.asarray(block, dtype=float), axes=1)
+    K = np.multiply(weights[0], block[0], dtype=float)
+    for weight, kernel in zip(weights[1:], block[1:], strict=True):
+        K += weight * kernel
+    return K
 
 
 def _scores(block: NDArray, weights: Array, mapped: Array) -> Array:
@@ -104,6 +117,31 @@ def _transposed_product(block: NDArray, b: Array, weights: Array) -> tuple[Array
     return (np.sum([*parts], axis=0),)
 
 
+def _curvature(
+    block: NDArray,
+    own: tuple[NDArray[np.intp], NDArray[np.intp]],
+    d: Array,
+    weights: Array,
+    jitter: float,
+    mapped: Array,
+) -> tuple[Array]:
+    """Sum (M, C) over the objects of a chunk of their kernels times the curved scores."""
+    total = np.zeros_like(mapped)
+    for part in rows_of(block):
+        K = _with_jitter(_sum_of_kernels(block[:, part], weights), part, own, jitter)
+        total += K.T @ Sites(d[part]).apply(K @ mapped)
+    return (total,)
+
+
+def _with_jitter(
+    K: Array, part: slice, own: tuple[NDArray[np.intp], NDArray[np.intp]], jitter: float
+) -> Array:
+    """Kernels of some rows of a chunk, with the jitter where landmarks meet themselves."""
+    here = (own[0] >= part.start) & (own[0] < part.start + len(K))
+    K[own[0][here] - part.start, own[1][here]] += jitter
+    return K
+
+
 def _weighted_square(
     block: NDArray,
     own: tuple[NDArray[np.intp], NDArray[np.intp]],
@@ -115,9 +153,7 @@ def _weighted_square(
     """Sum (M, M) over the objects of a chunk of L^-1 k k' L^-T, times their weights (n,)."""
     total = np.zeros((len(root), len(root)))
     for part in rows_of(block):
-        K = _sum_of_kernels(block[:, part], weights)
-        here = (own[0] >= part.start) & (own[0] < part.start + len(K))
-        K[own[0][here] - part.start, own[1][here]] += jitter
+        K = _with_jitter(_sum_of_kernels(block[:, part], weights), part, own, jitter)
         half = solve_triangular(root, K.T) * np.sqrt(by_object[part])
         # As in memory, see `SINGLE`.
         half = half.astype(np.float32) if half.size >= SINGLE else half

@@ -9,6 +9,7 @@ from ...numerics.gaussian_process import cholesky
 from ...numerics.gaussian_scores import Likelihood, likelihood_of
 from ..engine.engine import Run
 from ..engine.result import PointOutput
+from .conditionals import FeaturesOfLandmarks
 from .hyperparameters import Hyperparameters
 
 type Array = NDArray[np.float64]
@@ -51,8 +52,6 @@ def _of_all(hyperparameters: Hyperparameters, likelihood: Likelihood) -> tuple[A
 def _at_landmarks(hyperparameters: Hyperparameters, likelihood: Likelihood) -> tuple[Array, Array]:
     """Whitened scores (M, C) of landmarks, and scores (N, C)."""
     values = hyperparameters.values(np.empty(0))
-    features = feature_scores.Features.of_landmarks(
-        hyperparameters.covariance(values), hyperparameters.covariance_of_landmarks(values)
-    )
-    fit = feature_scores.laplace(features, likelihood, 1.0)
+    features = FeaturesOfLandmarks(hyperparameters).at(values)
+    fit = feature_scores.laplace(features, likelihood, float(values["scale"][0]))
     return features.rotation @ fit.W, fit.mean

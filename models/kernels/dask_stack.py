@@ -128,8 +128,9 @@ class DaskStack(KernelSource):
         import dask
 
         task = dask.delayed(function, pure=False)
-        # A task of their own: otherwise each chunk's task would hold a copy.
-        common = [dask.delayed(_same, pure=False)(value) for value in shared]
+        # Data of the graph: otherwise each chunk's task would hold a copy, and as tasks of their
+        # own they would make Dask compute all chunks before the first function.
+        common = [dask.delayed(value, pure=False, traverse=False) for value in shared]
         chunks = zip(self._chunks, *by_object, strict=True)
         return [task(*chunk_and_parts, *common) for chunk_and_parts in chunks]
 

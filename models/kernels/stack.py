@@ -239,6 +239,32 @@ def check_gram(stack: xr.DataArray, owner: str, argument: str, besides: str = ""
     raise argument_error(argument, owner, rule + besides, got)
 
 
+def of_objects(stack: xr.DataArray, rows: NDArray[np.intp]) -> xr.DataArray:
+    """Take some objects of a stack, in memory; of a Dask array one chunk at a time.
+
+    Dask's own selection holds all chunks at once where the rows are in no order.
+    """
+    if stack.chunks is None:
+        return stack.isel(obs=rows)
+    import dask
+
+    starts = np.cumsum([0, *stack.chunksizes["obs"][:-1]])
+    order = np.argsort(rows, kind="stable")
+    # Positions of each chunk's rows, in the order of the chunks.
+    positions = np.split(order, np.searchsorted(rows[order], starts[1:]))
+    task = dask.delayed(_copied_rows, pure=False)
+    chunks = zip(stack.data.to_delayed().ravel(), positions, starts, strict=True)
+    parts = [task(block, rows[here] - start) for block, here, start in chunks if len(here)]
+    together = np.concatenate(dask.compute(*parts), axis=1)
+    values = np.empty_like(together)
+    values[:, order] = together
+    return stack.isel(obs=rows).copy(data=values)
+
+
+def _copied_rows(block: NDArray, rows: NDArray[np.intp]) -> NDArray:
+    return np.asarray(block)[:, rows]
+
+
 def rows_of_landmarks(stack: xr.DataArray, owner: str, argument: str) -> NDArray[np.intp]:
     """Rows (M,) of the objects whose kernels are the columns; all in order, of Gram matrices.
 
@@ -260,7 +286,7 @@ def rows_of_landmarks(stack: xr.DataArray, owner: str, argument: str) -> NDArray
     check_distinct(landmarks, argument, owner, "of distinct landmarks")
     first = dict(zip(reversed(objects.tolist()), range(len(objects))[::-1], strict=True))
     rows = np.array([first[label] for label in landmarks.tolist()])
-    own = stack.isel(obs=rows)
+    own = of_objects(stack, rows)
     tolerance = precision_of(own)
     for matrix, name in zip(own.to_numpy(), stack["kernel"].values, strict=True):
         entry = f'{argument}["{name}"] between the landmarks'

@@ -122,6 +122,60 @@ def test_conjugate_gradients_find_the_mode(features, n_functions, by_class):
     assert fit.precision.log_det == pytest.approx(blocks)
 
 
+@pytest.mark.parametrize("start", ["at zero", "elsewhere"])
+def test_conjugate_gradients_are_few(start, by_class, rng, monkeypatch):
+    codes = np.arange(200) % 5
+    X = rng.normal(size=(200, 2)) + 3 * rng.normal(size=(5, 2))[codes]
+    K = np.exp(-0.3 * ((X[:, None] - X[None]) ** 2).sum(-1))
+    features, likelihood = Features.of_gram(K), Softmax(codes, 5)
+    # What all classes share, which the likelihood does not know, has to vanish.
+    W = rng.normal(size=(len(features.squares), 5)) if start == "elsewhere" else None
+    curvature, number = Features.curvature, []
+    monkeypatch.setattr(
+        Features, "curvature", lambda *given, exact: number.append(1) or curvature(*given)
+    )
+    fit = laplace(features, likelihood, 1e3, W)
+    residual = likelihood.observed - likelihood.probabilities(fit.mean)
+    slope = 1e3**0.5 * features.values.T @ residual - fit.W
+    assert np.abs(slope).max() < 2e-3
+    # Without the zero sums over classes 120, by the diagonal 800, which end short of the mode.
+    assert len(number) < 100
+
+
+def test_a_mode_computes_no_precision(features, likelihood, monkeypatch):
+    monkeypatch.setattr(feature_scores, "COUPLED", 0)
+    squares, solved = Features.weighted_square, []
+    fit = laplace(features, likelihood, 5.0)
+    monkeypatch.setattr(
+        Features, "weighted_square", lambda *given: solved.append(1) or squares(*given)
+    )
+    assert not {"factor", "factors"} & vars(fit.precision).keys()
+    for _ in range(2):
+        assert np.isfinite(fit.log_evidence)
+        assert len(solved) == (1 if likelihood.shape[1] == 1 else likelihood.shape[1])
+
+
+@pytest.mark.parametrize("weighted", [3, 12])
+def test_weighted_squares_leave_objects_without_weight(features, rng, weighted):
+    weights = np.zeros(N_OBJECTS)
+    weights[rng.permutation(N_OBJECTS)[:weighted]] = rng.random(weighted)
+    expected = features.values.T @ (weights[:, None] * features.values)
+    assert np.allclose(features.weighted_square(weights), expected)
+
+
+def test_the_heaviest_objects_have_their_share():
+    kept = feature_scores._heaviest(np.array([0.1, 0.5, 0.0, 0.35, 0.05]), 0.8)
+    assert kept.tolist() == [0.0, 0.5, 0.0, 0.35, 0.0]
+
+
+def test_a_solution_by_gradients_is_that_of_the_dense_precision(features, by_class, rng):
+    fit = laplace(features, Softmax(np.arange(N_OBJECTS) % 3, 3), 5.0)
+    b = rng.normal(size=fit.W.shape)
+    A = dense_precision(fit)
+    assert isinstance(fit.precision, feature_scores.ByClass)
+    assert np.allclose(A @ fit.precision.solve(b).T.ravel(), b.T.ravel(), atol=1e-5)
+
+
 def test_a_solution_is_that_of_the_dense_precision(features, likelihood, rng):
     fit = laplace(features, likelihood, 5.0)
     b = rng.normal(size=(2, *fit.W.shape))
@@ -203,9 +257,17 @@ def test_many_objects_begin_at_the_mode_of_some(features, likelihood, monkeypatc
     monkeypatch.setattr(
         Features, "of_rows", lambda self, rows: seen.append(rows) or rows_of(self, rows)
     )
+    squares, numbers = Features.weighted_square, set()
+    monkeypatch.setattr(
+        Features,
+        "weighted_square",
+        lambda self, weights: numbers.add(len(weights)) or squares(self, weights),
+    )
     fit = laplace(features, likelihood, 5.0)
     assert [len(rows) for rows in seen] == [7]
-    assert fit.log_evidence == pytest.approx(whole.log_evidence, abs=1e-6)
+    # Steps have the precision of these objects alone.
+    assert numbers == {7}
+    assert fit.log_evidence == pytest.approx(whole.log_evidence, abs=1e-5)
 
 
 @pytest.mark.parametrize("scale", [10.0, 1e5])
