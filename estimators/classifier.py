@@ -1,5 +1,6 @@
 """Classifiers on several kernels."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, override
 
@@ -9,11 +10,18 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
 from ..inference.engine.engine import as_engine
-from ..inference.gaussian_process.choice import SCALES, Tried, tried_for_classes
+from ..inference.gaussian_process.choice import (
+    SCALES,
+    Tried,
+    tried_for_classes,
+    with_learned_weights,
+)
 from ..models import GaussianProcessClassification, MultinomialProbit
+from ..models.combinations.sums import FixedWeights
 from ..models.learned_scale import LEARNED, LearnedScale, check_rate
-from ..numerics.gaussian_scores import likelihood_of
+from ..numerics.gaussian_scores import Likelihood, likelihood_of
 from ..validation import argument_error
+from .blocks import FittedKernels
 from .of_model import ModelPredictor
 from .predictor import KernelPredictor
 
@@ -101,8 +109,9 @@ class KernelClassifier(ModelPredictor, _Classifier):
     model_options : dict, optional
         Arguments of the model by name, such as ``{"combination": "mean", "upsilon": 10.0}``.
         Default, with engines that give a point, of the Gaussian process: the scale that predicts
-        left-out objects best, and equal weights; with other engines those of the model, which
-        learns both.
+        left-out objects best, and equal weights, or those at the mode of their posterior where
+        these predict left-out objects better by more than a standard error; with other engines
+        those of the model, which learns both.
     engine : str or Engine, optional
         As in ``kz.fit``. Default: "map" of the Gaussian process, "inla" where hyperparameters are
         learned, "vb" of other models.
@@ -114,7 +123,7 @@ class KernelClassifier(ModelPredictor, _Classifier):
     model_, result_, kernel_names_, standardize_, n_features_in_, feature_names_in_, classes_
         As in `KernelProbitClassifier`.
     weights_ : Dataset (kernel)
-        As in `KernelProbitClassifier`; the attribute ``note`` says that weights were set.
+        As in `KernelProbitClassifier`; the attribute ``note`` says how weights were set.
     selection_ : DataArray (candidate, obs) or None
         Log scores of left-out objects for the kernels that were tried: of at most 1,000 objects,
         drawn from all, copies left out together. Coordinates say what each candidate is.
@@ -159,19 +168,40 @@ class KernelClassifier(ModelPredictor, _Classifier):
 
     @override
     def _tried(self, covariance: Any, response: NDArray, times: Any) -> list[Tried]:
-        codes = np.searchsorted(self.classes_, response)
+        return tried_for_classes(covariance, self._likelihood(response), times, self._scales())
+
+    def _likelihood(self, response: NDArray) -> Likelihood:
+        return likelihood_of(np.searchsorted(self.classes_, response), len(self.classes_))
+
+    def _scales(self) -> Sequence[float]:
+        """Scales that are tried: all of them, or the one that is given."""
         owner = self._declaration.__name__
         scale = check_rate(self._options.get("scale", LEARNED), "scale", owner)
-        scales = SCALES if isinstance(scale, LearnedScale) else (scale,)
-        likelihood = likelihood_of(codes, len(self.classes_))
-        return tried_for_classes(covariance, likelihood, times, scales)
+        return SCALES if isinstance(scale, LearnedScale) else (scale,)
+
+    @override
+    def _with_weights(
+        self, fitted: FittedKernels, response: Any, rows: Any, chosen: Tried
+    ) -> Tried:
+        at, values = self._objects_tried(fitted, response, rows)
+        stack = self._kernels_of(fitted, at, chosen.times)
+        if len(stack) == 1 or "combination" in self._options or not self._gives_a_point:
+            return chosen
+        likelihood = self._likelihood(values)
+        return with_learned_weights(stack.to_numpy(), likelihood, chosen, self._scales())
+
+    @property
+    def _gives_a_point(self) -> bool:
+        return self.engine is None or as_engine(self.engine).kind == "point"
 
     @override
     def _settings(self, chosen: Tried) -> dict[str, Any]:
-        if self.engine is not None and as_engine(self.engine).kind != "point":
+        if not self._gives_a_point:
             return {}
         given = self._options
-        found = {"scale": chosen.scale, "combination": "fixed"}
+        equal = chosen.weights is None
+        weights = FixedWeights() if equal else FixedWeights(chosen.weights.tolist())
+        found = {"scale": chosen.scale, "combination": weights}
         return {name: value for name, value in found.items() if name not in given}
 
 

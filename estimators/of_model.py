@@ -108,9 +108,15 @@ class ModelPredictor(KernelPredictor):
     @property
     @override
     def _note_of_weights(self) -> str:
-        several = len(self.model_.coords["kernel"]) > 1
-        if not (self._of_gaussian_process and several):
+        if not self._of_gaussian_process:
             return super()._note_of_weights
+        if len(self.model_.coords["kernel"]) == 1:
+            return ""
+        if self.selection_ is not None and "weights" in self.selection_.attrs:
+            return (
+                "weights at the mode of their posterior, which predict left-out objects better "
+                "than equal ones; engine='inla' learns their uncertainty"
+            )
         return "weights that were set, not learned; engine='inla' learns them"
 
     @property
@@ -159,7 +165,9 @@ class ModelPredictor(KernelPredictor):
         found = {name: self._tried_on(fitted, response, rows) for name, fitted in tried.items()}
         best = {name: max(each, key=lambda one: one.height) for name, each in found.items()}
         features = max(best, key=lambda name: best[name].height)
-        chosen = best[features]
+        chosen = self._with_weights(tried[features], response, rows, best[features])
+        if chosen is not best[features]:
+            found[features].append(chosen)
         kernels = tried[features]
         if self.kernels is None:
             by_default = self._kernels_by_default(len(first.objects.labels), chosen.times)
@@ -171,6 +179,8 @@ class ModelPredictor(KernelPredictor):
             times=chosen.times,
             scale=chosen.scale if "scale" in settings else np.nan,
         )
+        if chosen.weights is not None:
+            scores.attrs["weights"] = chosen.weights
         if "scale" in settings and chosen.scale in (SCALES[0], SCALES[-1]):
             note = f"scale={chosen.scale:g} is at the end of the scales that were tried"
             scores.attrs["note"] = note
@@ -220,17 +230,29 @@ class ModelPredictor(KernelPredictor):
 
     def _tried_on(self, fitted: FittedKernels, response: Any, rows: Rows | None) -> list[Tried]:
         """Widths of kernels of some features, and the scale that serves each best."""
-        values = np.asarray(response)
-        at = np.arange(len(values)) if rows is None else rows
-        chosen = distinct_objects(fitted.objects, at, self._as_numbers(values))
-        at = at[chosen]
+        at, values = self._objects_tried(fitted, response, rows)
 
         def covariance(times: float) -> Array:
             stack = self._kernels_of(fitted, at, times)
             return np.tensordot(self._weights_for(stack), stack.to_numpy(), axes=1)
 
         times = TIMES if self.kernels is None else (1.0,)
-        return self._tried(covariance, values[chosen], times)
+        return self._tried(covariance, values, times)
+
+    def _objects_tried(
+        self, fitted: FittedKernels, response: Any, rows: Rows | None
+    ) -> tuple[Rows, NDArray]:
+        """Rows of the training objects by which kernels are chosen, and their responses."""
+        values = np.asarray(response)
+        at = np.arange(len(values)) if rows is None else rows
+        chosen = distinct_objects(fitted.objects, at, self._as_numbers(values))
+        return at[chosen], values[chosen]
+
+    def _with_weights(
+        self, fitted: FittedKernels, response: Any, rows: Rows | None, chosen: Tried
+    ) -> Tried:
+        """Put learned weights in place of equal ones where they predict better."""
+        return chosen
 
     def _kernels_of(self, fitted: FittedKernels, at: Rows, times: float | None = None) -> DataArray:
         """Gram matrices (kernel, n, n) of some training objects."""
@@ -278,7 +300,8 @@ class ModelPredictor(KernelPredictor):
         if not self._of_gaussian_process:
             return super()._saved_settings(saved)
         times, scale = (read_number(saved, name) for name in ("times", "scale"))
-        return self._settings(Tried(times, scale, np.empty(0), np.nan))
+        weights = None if "weights" not in saved else np.atleast_1d(saved["weights"])
+        return self._settings(Tried(times, scale, np.empty(0), np.nan, weights))
 
 
 def _times_of(fitted: FittedKernels) -> float:
@@ -333,6 +356,7 @@ def scores_of(found: Mapping[str, list[Tried]]) -> DataArray:
         "times": ("candidate", [each.times for _, each in tried]),
         "scale": ("candidate", [each.scale for _, each in tried]),
         "height": ("candidate", [each.height for _, each in tried]),
+        "weights": ("candidate", ["equal" if e.weights is None else "learned" for _, e in tried]),
     }
     values = np.stack([each.log_scores for _, each in tried])
     return DataArray(values, coords, ("candidate", "obs"))

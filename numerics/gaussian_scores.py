@@ -82,6 +82,9 @@ PREDICTIVE_NODES = 128
 class Likelihood(Protocol):
     """Log likelihood of the scores f (..., N, C), with what its derivatives are made of."""
 
+    #: Classes (N,) as numbers.
+    codes: NDArray[np.int64]
+
     @property
     def shape(self) -> tuple[int, int]:
         """Numbers N of objects and C of functions."""

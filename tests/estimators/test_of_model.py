@@ -17,6 +17,7 @@ from kernelzoo.estimators import (
     of_model,
 )
 from kernelzoo.estimators import classifier as classifier_module
+from kernelzoo.inference.gaussian_process import choice
 from kernelzoo.inference.gaussian_process.choice import SCALES, TIMES
 from kernelzoo.models.kernels.features import Objects
 
@@ -270,6 +271,58 @@ def test_given_arguments_of_the_model_are_kept(data):
     learned = KernelClassifier(model_options={"scale": kz.LearnedScale()}, **FEW)
     learned.fit(data.train.X, data.train.y)
     assert learned.result_.attrs["engine"] == "INLA"
+
+
+@pytest.fixture(scope="module")
+def tables():
+    """Two classes that the first of five tables tells apart."""
+    rng = np.random.default_rng(0)
+    y = np.arange(80) % 2
+    noise = {f"t{k}": pd.DataFrame(rng.normal(size=(80, 3))) for k in range(1, 5)}
+    informative = pd.DataFrame(rng.normal(size=(80, 2)) + 1.2 * y[:, None])
+    return {"t0": informative} | noise, y
+
+
+def test_weights_are_learned_where_they_predict_better(tables, tmp_path):
+    X, y = tables
+    fitted = KernelClassifier().fit(X, y)
+    weights = fitted.weights_
+    assert weights["mean"].values[0] > 0.4
+    assert weights["sd"].isnull().all()
+    assert "predict left-out objects better than equal ones" in weights.attrs["note"]
+    scores = fitted.selection_
+    learned = scores[scores["weights"].values == "learned"]
+    equal = scores[scores["weights"].values == "equal"]
+    equal = equal.isel(candidate=int(equal["height"].argmax()))
+    gain = learned[0] - equal
+    assert gain.mean() > gain.std(ddof=1) / np.sqrt(gain.size)
+    # They are those of the model's posterior, at its mode.
+    model = fitted.model_.redeclared(combination="mean", scale=kz.LearnedScale())
+    empirical = kz.fit(model, kz.INLA(integrate=False), random_seed=1, progressbar=False)
+    mode = empirical["posterior"]["beta"].values[0, 0]
+    assert np.allclose(weights["mean"], mode, atol=0.01)
+    fitted.result_.to_netcdf(tmp_path / "result.nc")
+    again = KernelClassifier.from_result(az.from_netcdf(tmp_path / "result.nc"), X, y)
+    assert np.allclose(again.predict_proba(X), fitted.predict_proba(X))
+
+
+def test_weights_stay_equal_where_they_serve(tables):
+    X, y = tables
+    half = y[:40]
+    alike = {f"t{k}": X["t0"].iloc[:40] + 0.01 * k for k in range(3)}
+    fitted = KernelClassifier().fit(alike, half)
+    assert np.allclose(fitted.weights_["mean"], 1 / 3)
+    assert fitted.weights_.attrs["note"].startswith("weights that were set")
+    given = KernelClassifier(model_options={"combination": "fixed"}).fit(X, y)
+    assert np.allclose(given.weights_["mean"], 0.2)
+    assert "learned" not in given.selection_["weights"]
+
+
+def test_weights_stay_equal_where_one_class_could_teach_them(monkeypatch, tables):
+    X, y = tables
+    monkeypatch.setattr(choice, "MOST_LEARNED", 1)
+    fitted = KernelClassifier().fit(X, y)
+    assert np.allclose(fitted.weights_["mean"], 0.2)
 
 
 def test_kernels_with_parameters_are_learned(data):
