@@ -64,7 +64,8 @@ def fit_data(options: argparse.Namespace, console: Console) -> None:
 
 def kernels_for(data: kz.datasets.Dataset) -> kz.kernels.Kernels:
     """Three standard kernels of each view of features, and Gram matrices unchanged."""
-    standard, given = kz.gaussian() | kz.linear() | kz.polynomial(2), kz.kernels.precomputed()
+    standard = kz.gaussian() | kz.linear() | kz.polynomial(2)
+    given = kz.kernels.precomputed()
     views = data.views
     # Similarities to objects outside the data set are features.
     grams = {view for view in data.similarities if views[view].shape[0] == views[view].shape[1]}
@@ -103,9 +104,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options.function(options, console)
         return 0
     except (ValueError, OSError) as error:
-        message, code = str(error), 2
+        message = str(error)
+        code = 2
     except KeyboardInterrupt as interruption:
-        message, code = str(interruption) or "interrupted by Ctrl-C", 130
+        message = str(interruption) or "interrupted by Ctrl-C"
+        code = 130
     Console(stderr=True).print(f"kernelzoo: {message}", style="red", markup=False)
     return code
 

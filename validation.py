@@ -259,7 +259,8 @@ def check_finite(
 
 def check_probabilities(p: NDArray, objects: Sequence[Hashable], argument: str, owner: str) -> None:
     """Raise unless each row of p (N, C) is a probability vector; the message names an object."""
-    total, smallest = p.sum(axis=1), p.min(axis=1)
+    total = p.sum(axis=1)
+    smallest = p.min(axis=1)
     bad = ~((smallest >= 0) & (np.abs(total - 1) <= OFF_ONE))
     if bad.any():
         first = int(bad.argmax())
@@ -288,10 +289,12 @@ def check_unmasked(values: object, argument: str, owner: str) -> None:
     if masked.any():
         first = tuple(int(i) for i in np.argwhere(masked)[0])
         hidden = np.asarray(values)[masked]
-        word, rule = "masked", "without masked entries: leave out the masked objects"
+        word = "masked"
+        rule = "without masked entries: leave out the masked objects"
         # PyMC masks what is NaN.
         if hidden.dtype.kind == "f" and np.isnan(hidden).all():
-            word, rule = "NaN", "without NaN: leave out the objects that have it"
+            word = "NaN"
+            rule = "without NaN: leave out the objects that have it"
         got = f"{int(masked.sum())} {word}, the first at position {first}"
         raise argument_error(argument, owner, rule, got)
 
@@ -358,7 +361,8 @@ def check_square_symmetric(
     gap = np.abs(matrix - matrix.T)
     if gap.max(initial=0.0) > tolerance * np.abs(matrix).max(initial=0.0):
         row, column = (int(i) for i in np.unravel_index(gap.argmax(), gap.shape))
-        above, below = matrix[row, column], matrix[column, row]
+        above = matrix[row, column]
+        below = matrix[column, row]
         one, other = (row, column) if ids is None else (repr(ids[row]), repr(ids[column]))
         got = f"{above:.9g} at ({one}, {other}) but {below:.9g} at ({other}, {one})"
         got += "; the mean with the transpose, (K + K.T) / 2, is symmetric"
@@ -420,7 +424,8 @@ def check_labels(
         present = set(values.tolist())
         used = [category for category in dtype.categories if category in present]
         classes = used if len(used) > 1 else None
-    given, values = values, _of_one_type(values, argument, owner)
+    given = values
+    values = _of_one_type(values, argument, owner)
     if given.dtype.kind in "OUSM":
         check_storable(list(given), argument, owner)
     if classes is None:
@@ -481,7 +486,8 @@ def check_targets(targets: ArrayLike, n_objects: int, owner: str) -> np.ndarray:
         got = f"one of {largest:.3g}"
         raise argument_error("targets", owner, "at most 1e60 in size (standardise them)", got)
     # From 60 objects of sd 0.1, intervals were 7 times too wide; of sd 30, errors a quarter larger.
-    spread, constant = np.atleast_1d(standard_deviation(values)), 1e-12 * largest
+    spread = np.atleast_1d(standard_deviation(values))
+    constant = 1e-12 * largest
     odd = [sd for sd in spread if sd > constant and not 0.1 <= sd <= 10]
     if odd:
         warn_user(

@@ -62,7 +62,8 @@ def completion() -> Problem:
 def mutual() -> Problem:
     """50 irises, 3 kernels, each of which lacks some objects."""
     X = np.asarray(kz.datasets.load("iris").X)[::3]
-    wide, cosine = kz.kernels.inverse_multiquadric("median"), kz.linear().normalize("unit")
+    wide = kz.kernels.inverse_multiquadric("median")
+    cosine = kz.linear().normalize("unit")
     kernels = (kz.gaussian("median") | wide | cosine)(X)
     hidden = np.random.default_rng(1).random((len(X), 3)) < 0.3
     visible = ~hidden | hidden.all(axis=1, keepdims=True)

@@ -165,7 +165,8 @@ def scores_of_classes(data: Dataset, seed: int) -> Iterator[tuple[Any, ...]]:
     split = data.split(TEST_SIZE, seed=seed)
     parts: Any = split.X_train, split.X_test
     train, test = (part if isinstance(part, Mapping) else {"x": part} for part in parts)
-    y, truth = np.asarray(split.y_train), np.asarray(split.y_test)
+    y = np.asarray(split.y_train)
+    truth = np.asarray(split.y_test)
     makers: Makers = {
         OURS: lambda: KernelClassifier(random_state=seed),
         PROBIT: lambda: KernelProbitClassifier(random_state=seed),
@@ -230,7 +231,11 @@ def measured(
 def classifiers() -> Iterator[str]:
     """Scores, mean and standard error over splits, and our log loss over the best peer's."""
     yield f"**{SPLITS} splits, {100 * TEST_SIZE:g} % held out**"
-    rows, left_out, ratios, within, seconds = [], list[str](), [], 0, pd.Series(dtype=float)
+    rows = []
+    left_out = list[str]()
+    ratios = []
+    within = 0
+    seconds = pd.Series(dtype=float)
     columns = ("log loss", "Brier", "accuracy", "CPU s")
     for problem, mean, error in measured(CLASSES, scores_of_classes, columns, left_out):
         for name, (loss, brier, accuracy, cpu) in mean.iterrows():
@@ -256,7 +261,8 @@ def classifiers() -> Iterator[str]:
 def regressors() -> Iterator[str]:
     """Scores, mean and standard error over splits."""
     yield f"**{SPLITS} splits, {100 * TEST_SIZE:g} % held out**"
-    rows, left_out = [], list[str]()
+    rows = []
+    left_out = list[str]()
     columns = ("density", "error", "coverage", "CPU s")
     for problem, mean, error in measured(TARGETS, scores_of_targets, columns, left_out):
         for name, (density, rmse, coverage, cpu) in mean.iterrows():

@@ -66,7 +66,8 @@ class Clock:
         now = time.process_time()
         if draw.chain == self._chain and not draw.tuning:
             self.drawing += now - self._last
-        self._chain, self._last = draw.chain, now
+        self._chain = draw.chain
+        self._last = now
 
 
 def run() -> Iterator[str]:
@@ -85,7 +86,8 @@ def _row(model: MultinomialProbit, engine: Engine, draws: int) -> list[str]:
     quiet: dict[str, Any] = {"progressbar": False, "log_likelihood": False, "callback": clock}
     chains: dict[str, Any] = {"draws": draws, "tune": TUNE, "chains": CHAINS, "cores": 1}
     quantities = identified(fit(model, engine, random_seed=1, **quiet, **chains))
-    counts, rhat = az.ess(quantities, method="bulk"), az.rhat(quantities)
+    counts = az.ess(quantities, method="bulk")
+    rhat = az.rhat(quantities)
     found = counts["contrast"].median(), counts["contrast"].min(), counts["beta"].min()
     told = [f"{clock.drawing:.1f}", *(f"{float(count) / clock.drawing:.2f}" for count in found)]
     return [repr(engine), f"{CHAINS * draws:,}", *told, f"{rhat.max().to_array().max().item():.3f}"]

@@ -33,9 +33,12 @@ import numpy as np
 from scipy.spatial.distance import cdist
 from sklearn.preprocessing import StandardScaler
 
-SPLITS, WITHIN = 3, 0.01
+SPLITS = 3
+WITHIN = 0.01
 #: Most objects of a dense kernel, and steps of SVGP.
-DENSE, STEPS, EVERY = 2000, 1000, 50
+DENSE = 2000
+STEPS = 1000
+EVERY = 50
 #: Yields functions that predict probabilities (object, class) or labels.
 Fit = Iterator[Callable[[], Any]]
 
@@ -51,9 +54,11 @@ def _probit(data: Any, **settings: Any) -> Fit:
     from kernelzoo.estimators import KernelProbitClassifier
     from kernelzoo.models.kernels import gaussian
 
-    X, X_new = data.X, data.X_new
+    X = data.X
+    X_new = data.X_new
     if settings.get("kernels") == "precomputed":
-        X, X_new = np.moveaxis(data.K, 0, -1), np.moveaxis(data.K_new, 0, -1)
+        X = np.moveaxis(data.K, 0, -1)
+        X_new = np.moveaxis(data.K_new, 0, -1)
     elif not data.K.size:
         gamma, number = settings.pop("columns", ("median", 300))
         settings["kernels"] = gaussian(gamma).landmarks(number)
@@ -80,12 +85,14 @@ def _svgp(data: Any) -> Fit:
         def __init__(self, points: Any) -> None:
             q = gp.variational.CholeskyVariationalDistribution(len(points))
             super().__init__(gp.variational.VariationalStrategy(self, points, q))
-            self.mean, self.kernel = gp.means.ConstantMean(), kernel
+            self.mean = gp.means.ConstantMean()
+            self.kernel = kernel
 
         def forward(self, x: Any) -> Any:
             return gp.distributions.MultivariateNormal(self.mean(x), self.kernel(x))
 
-    model, likelihood = Model(X[:500].clone()), gp.likelihoods.BernoulliLikelihood()
+    model = Model(X[:500].clone())
+    likelihood = gp.likelihoods.BernoulliLikelihood()
     bound = gp.mlls.VariationalELBO(likelihood, model, len(X))
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     for step in range(1, STEPS + 1):
@@ -117,7 +124,8 @@ def _easymkl(data: Any) -> Fit:
 
 
 def _in_r(data: Any, name: str) -> Fit:
-    m, script = len(data.X_new), Path(__file__).with_name("peers.R")
+    m = len(data.X_new)
+    script = Path(__file__).with_name("peers.R")
     arrays = {"y": data.y, "K": data.K, "K_new": data.K_new, "X": data.X.T, "X_new": data.X_new.T}
     with tempfile.TemporaryDirectory() as folder:
         for key, array in arrays.items():
@@ -173,14 +181,17 @@ def some(data: Any, n: int) -> SimpleNamespace:
 def measured(fit: Callable[[Any], Fit], data: Any) -> Iterator[tuple[float, float, float]]:
     """Yield CPU seconds, log loss and accuracy after each prediction of a fit."""
     # Of this process and of those that it waited for.
-    start, training = sum(os.times()[:4]), 0.0
+    start = sum(os.times()[:4])
+    training = 0.0
     for predict in fit(data):
         fitted = sum(os.times()[:4])
         found = np.asarray(predict())
         seconds = training + sum(os.times()[:4]) - start
-        codes, own = found, np.nan
+        codes = found
+        own = np.nan
         if found.ndim == 2:
-            codes, own = found.argmax(axis=1), found[np.arange(len(found)), data.y_new]
+            codes = found.argmax(axis=1)
+            own = found[np.arange(len(found)), data.y_new]
         loss = -np.log(np.maximum(own, 1e-12)).mean()
         yield seconds, float(loss), float(np.mean(codes == data.y_new))
         training += fitted - start
@@ -197,7 +208,8 @@ def ionosphere() -> list[Any]:
 
 def simulated(n: int, classes: int) -> list[Any]:
     """Simulate ten overlapping clusters, and join every second or third to a class."""
-    rng, clusters = np.random.default_rng(0), np.arange(n + 2000) % 10
+    rng = np.random.default_rng(0)
+    clusters = np.arange(n + 2000) % 10
     centres = 1.2 * rng.normal(size=(10, 8))
     X = rng.normal(size=(len(clusters), 8)) + centres[clusters]
     return [(X[:n], X[n:], clusters[:n] % classes, clusters[n:] % classes)]
@@ -256,7 +268,9 @@ def run(sets: Mapping[str, Callable[[], list[Any]]] | None = None) -> Iterator[s
     header = ("classifier", "log loss", "accuracy", "CPU s", "CPU s to our log loss")
     for title, read in (sets or SETS).items():
         yield f"**{title}**, load of the machine {os.getloadavg()[0]:.1f}"
-        splits, ours, rows = [*map(prepared, read())], np.nan, []
+        splits = [*map(prepared, read())]
+        ours = np.nan
+        rows = []
         for name in PEERS:
             runs = fitted(name, splits)
             if isinstance(runs, str):
@@ -265,7 +279,8 @@ def run(sets: Mapping[str, Callable[[], list[Any]]] | None = None) -> Iterator[s
             seconds, losses, right = np.mean(runs, axis=0).T
             ours = losses[-1] if name == "kernelzoo" else ours
             reached = [f"{s:.2f}" for s in seconds[losses <= ours + WITHIN]]
-            loss, after = f"{losses[-1]:.3f}", [*reached, "not reached"][0]
+            loss = f"{losses[-1]:.3f}"
+            after = [*reached, "not reached"][0]
             if np.isnan(losses[-1]):
                 loss = after = ""
             rows.append((name, loss, f"{right[-1]:.3f}", f"{seconds[-1]:.2f}", after))

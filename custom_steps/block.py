@@ -42,7 +42,8 @@ class ValueMap:
         self._forward: dict[str, Map] = {}
         self._backward: dict[str, Map] = {}
         for rv in rvs:
-            transform, name = model.rvs_to_transforms[rv], str(rv.name)
+            transform = model.rvs_to_transforms[rv]
+            name = str(rv.name)
             if transform is None or name in packed:
                 continue
             if type(transform) in _BY_NUMPY:
@@ -219,7 +220,9 @@ class GibbsBlock(BlockedStep):
         model: pm.Model | None = None,
         rng: RandomGenerator = None,
     ):
-        model, owner, given = pm.modelcontext(model), type(self).__name__, None
+        model = pm.modelcontext(model)
+        owner = type(self).__name__
+        given = None
         if not isinstance(model, self.declarations):
             names = " or a ".join(cls.__name__ for cls in self.declarations)
             raise TypeError(
@@ -327,7 +330,8 @@ class GibbsBlock(BlockedStep):
         # A step that was sent to another process was checked on its way there.
         if self._made_of is None:
             return
-        owner, (model, owned, arrays) = type(self).__name__, self._made_of
+        owner = type(self).__name__
+        (model, owned, arrays) = self._made_of
         check_conditional(model, owned, owner)
         now = ((data.name, data.get_value(borrow=True), old) for data, old in arrays)
         if changed := [x for x, new, old in now if new is not old and not np.array_equal(new, old)]:

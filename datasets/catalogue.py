@@ -125,7 +125,8 @@ def _of_archive(path: Path, row: Mapping[str, Any]) -> dict[str, Any]:
     n_train = None
     for part in [name.removesuffix("_train") for name in arrays if name.endswith("_train")]:
         both = arrays.pop(f"{part}_train"), arrays.pop(f"{part}_test")
-        arrays[part], n_train = np.concatenate(both), len(both[0])
+        arrays[part] = np.concatenate(both)
+        n_train = len(both[0])
     y = arrays.pop(row["y"]) if "y" in row else None
     arrays |= {f"K{k}": K for k, K in enumerate(arrays.pop("K", ()))}
     index = arrays.get(row.get("index", ""))

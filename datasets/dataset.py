@@ -207,7 +207,8 @@ class Dataset:
             parts = [table.iloc[train], table.iloc[test]]
             if view not in self.similarities and standardize:
                 first = parts[0]
-                mean, sd = first.mean(), first.std(ddof=0)
+                mean = first.mean()
+                sd = first.std(ddof=0)
                 # The computed sd of a constant feature may differ from 0 by rounding.
                 sd = sd.where(first.nunique() > 1, 1.0)
                 parts = [(part - mean) / sd for part in parts]

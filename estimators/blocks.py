@@ -48,11 +48,12 @@ WRITTEN = {
     "polynomial": "kz.polynomial(degree, gamma, coef0)",
     "cosine": 'kz.linear().normalize("unit")',
 }
-SCALE, RANK = "scale", "rank"
+SCALE = "scale"
+RANK = "rank"
 # Largest number of quantiles that ranks are interpolated between.
 MOST_QUANTILES = 1000
 # Median excess kurtosis of heavy-tailed features; 6 for exponential ones.
-HEAVY = 6.0
+HEAVY_KURTOSIS = 6.0
 
 #: Tables by the name of their block; a single table without blocks has the name None.
 type Tables = dict[str | None, Any]
@@ -105,7 +106,7 @@ class FittedKernels:
         for block in self.scalers:
             features = np.asarray(self.objects.features[block])
             varying = features[:, features.std(axis=0) > 0]
-            if varying.size and np.median((varying**4).mean(axis=0)) - 3 > HEAVY:
+            if varying.size and np.median((varying**4).mean(axis=0)) - 3 > HEAVY_KURTOSIS:
                 return True
         return False
 
@@ -183,7 +184,8 @@ class KernelReader(BaseEstimator):
 
         Warn of blocks that are left out, and of blocks in names of columns.
         """
-        owner, left_out = type(self).__name__, fitted.blocks - fitted.objects.features.keys()
+        owner = type(self).__name__
+        left_out = fitted.blocks - fitted.objects.features.keys()
         if left_out:
             named = listed(sorted(map(str, left_out)))
             message = f"X has blocks that are left out, because the 'kernels' of {owner} give them "
@@ -197,7 +199,8 @@ class KernelReader(BaseEstimator):
                 KernelWarning,
             )
         self._fitted = fitted
-        self.specification_, self.standardize_ = fitted.specification, fitted.standardize
+        self.specification_ = fitted.specification
+        self.standardize_ = fitted.standardize
         self.kernel_names_ = fitted.table["kernel"].to_numpy().astype(object)
 
     def kernel_stack(self, X: Any) -> DataArray | ParametricStack:
@@ -210,7 +213,8 @@ class KernelReader(BaseEstimator):
             or numbers if they have none.
         """
         check_is_fitted(self)
-        fitted, tables = self._fitted, self._tables(X, reset=False)
+        fitted = self._fitted
+        tables = self._tables(X, reset=False)
         if not fitted.objects.features.keys() <= tables.keys() <= fitted.blocks:
             one = "one array or frame without block names"
             trained, got = (
@@ -242,7 +246,8 @@ class KernelReader(BaseEstimator):
 
     def _tables_of_one(self, X: Any, columns: Any, *, pairwise: bool, reset: bool) -> Tables:
         """Tables of the blocks of one array or frame, after scikit-learn's checks."""
-        owner, framed = type(self).__name__, isinstance(X, pd.DataFrame)
+        owner = type(self).__name__
+        framed = isinstance(X, pd.DataFrame)
         if pairwise and columns is not None:
             rule = "None for an array of kernels; a dict or a DataArray names them"
             raise argument_error("blocks", owner, rule, repr(columns))
@@ -538,7 +543,8 @@ def _check_names(blocks: Iterable[Any], argument: str, owner: str) -> None:
 
 def _columns_of(X: Any, columns: Any, block: str, owner: str) -> Any:
     """Columns of a block: a slice of positions, positions or names, or a prefix of names."""
-    argument, framed = f'blocks["{block}"]', isinstance(X, pd.DataFrame)
+    argument = f'blocks["{block}"]'
+    framed = isinstance(X, pd.DataFrame)
     table = X if framed else pd.DataFrame(X)
     try:
         if isinstance(columns, int | np.integer):

@@ -42,7 +42,8 @@ class _Classifier(ClassifierMixin, KernelPredictor):
         self.classes_ = np.unique(y)
         for argument, labels in (("y", self.classes_), ("sample_weight", np.unique(y[rows]))):
             if len(labels) < 2:
-                rule, got = "of at least two classes", f"only {labels.tolist()[0]!r}"
+                rule = "of at least two classes"
+                got = f"only {labels.tolist()[0]!r}"
                 rule = rule if argument == "y" else f"above 0 for objects {rule}"
                 raise argument_error(argument, type(self).__name__, rule, got)
         return y[rows]

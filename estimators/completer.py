@@ -187,7 +187,8 @@ class KernelCompleter(
             As in `transform`.
         """
         check_is_fitted(self)
-        trained, seen = self.completion_, self.completion_.visible
+        trained = self.completion_
+        seen = self.completion_.visible
         # In the order of the training kernels and objects.
         stack = labelled(self._tables(X, reset=False), trained.mean, OWNER, "X").astype(float)
         rows = _with_whole_gaps(stack, seen)
@@ -234,7 +235,8 @@ class KernelCompleter(
         return {f"K{k}": deep[:, :, k] for k in range(deep.shape[2])}
 
     def _normalized(self, rows: NDArray, kernels: NDArray) -> NDArray:
-        steps, pairs = self.completion_.steps, zip(rows, kernels, strict=True)
+        steps = self.completion_.steps
+        pairs = zip(rows, kernels, strict=True)
         return np.stack([normalize(new, None, np.diagonal(K), steps, OWNER) for new, K in pairs])
 
     @override

@@ -28,11 +28,11 @@ from .predictor import AUTO, Candidate, KernelPredictor
 
 GAUSSIAN_PROCESSES = (GaussianProcessClassification, GaussianProcessRegression)
 #: Most objects by which kernels are chosen, drawn from all whatever their order.
-MOST = 1000
+MOST_OBJECTS = 1000
 #: Columns of the default kernels of more objects.
 LANDMARKS = 500
 #: Digits to which objects' features are compared.
-DIGITS = 9
+DECIMALS_COMPARED = 9
 
 type Array = NDArray[np.float64]
 type Rows = NDArray[np.intp]
@@ -146,7 +146,7 @@ class ModelPredictor(KernelPredictor):
         if not self._of_gaussian_process:
             return None
         kernels = inverse_multiquadric("median", times=times)
-        return kernels.landmarks(LANDMARKS) if n_objects > MOST else kernels
+        return kernels.landmarks(LANDMARKS) if n_objects > MOST_OBJECTS else kernels
 
     @override
     def _choose(
@@ -328,18 +328,18 @@ def is_gram(fitted: FittedKernels) -> bool:
 
 
 def distinct_objects(objects: Objects, at: Rows, responses: Array) -> Rows:
-    """Positions in `at` of distinct objects, at most `MOST`, whatever the order of the objects.
+    """Positions in `at` of distinct objects, at most `MOST_OBJECTS`, whatever their order.
 
     An object is its features and its response. Any number of the first ones are a random sample.
     """
     columns = [np.asarray(features)[at] for features in objects.features.values()]
     contents = np.hstack([*columns, responses]).astype(float)
     # Adding 0.0 turns -0.0 into 0.0, so that equal rows have equal bytes.
-    contents = np.ascontiguousarray(np.round(contents, DIGITS)) + 0.0
+    contents = np.ascontiguousarray(np.round(contents, DECIMALS_COMPARED)) + 0.0
     as_bytes = contents.view(np.dtype((np.void, contents.itemsize * contents.shape[1]))).ravel()
     first = np.unique(as_bytes, return_index=True)[1]
     # In the order of their contents, the first ones would be no sample.
-    return np.random.default_rng(0).permutation(first)[:MOST]
+    return np.random.default_rng(0).permutation(first)[:MOST_OBJECTS]
 
 
 def taken(objects: Objects, at: Rows) -> Objects:

@@ -36,11 +36,13 @@ from .blocks import RANK, SCALE, FittedKernels, KernelReader, attempt, ids_of
 AUTO = "auto"
 #: Largest number of entries of kernels with copies of rows, and how many times as many as without
 #: copies these may be.
-MOST_ENTRIES, MOST_COPIES = 10**8, 10
+MOST_ENTRIES = 10**8
+MOST_COPIES = 10
 #: Draws of an estimator by default, in each chain and of engines without chains. On 200 objects of
 #: ten kernels, 1,000 independent draws take 40 % of a fit by VB, and change the held-out log score
 #: of 100 by less than .003 nats.
-DRAWS_OF_CHAINS, INDEPENDENT_DRAWS = 1000, 100
+DRAWS_OF_CHAINS = 1000
+INDEPENDENT_DRAWS = 100
 #: Scale, upsilon / tau, from which chains of the probit mix slowly: on 35 wines, 1,200 draws have
 #: 603 effective draws of the contrasts at a scale of 1, 229 at 100 and 137 at 1,000.
 SLOW = 100.0
@@ -119,7 +121,8 @@ class KernelPredictor(KernelReader):
         KernelWarning
             As the model does. `weights_` warns of weights that cannot be read, not `fit`.
         """
-        owner, given = type(self).__name__, self.fit_options
+        owner = type(self).__name__
+        given = self.fit_options
         if given is not None and not isinstance(given, Mapping):
             rule = "a dict of arguments of kz.fit by name, or None"
             raise argument_error("fit_options", owner, rule, repr(given))
@@ -323,7 +326,8 @@ class KernelPredictor(KernelReader):
 
     def _checked_responses(self, y: Any) -> Any:
         """Responses after scikit-learn's checks, with the labels of rows and columns that y has."""
-        owner, y = type(self).__name__, as_frame(y)
+        owner = type(self).__name__
+        y = as_frame(y)
         _check_responses(y, owner)
         # Called before X is read: the checks delete the names of the features.
         checked = validate_data(self, y=y, **self._checks_of_response)
@@ -336,7 +340,8 @@ class KernelPredictor(KernelReader):
         self, X: Any, y: Any, sample_weight: Any, kernels: FittedKernels
     ) -> NDArray[np.intp]:
         """Rows of the training objects, each as often as its weight says."""
-        owner, objects = type(self).__name__, kernels.objects
+        owner = type(self).__name__
+        objects = kernels.objects
         weights = self._in_order_of(X, y, sample_weight)[1]
         weights = aligned(weights, objects.labels, "sample_weight", owner)
         powers = check_real(weights, "sample_weight", owner)
@@ -349,7 +354,8 @@ class KernelPredictor(KernelReader):
             got = f"{powers[first]:g} for {objects.labels[first]!r}"
             raise argument_error("sample_weight", owner, rule, got)
         # A row of the kernels is repeated as often as its weight says.
-        entries, copies = kernels.table.size, float(powers.mean())
+        entries = kernels.table.size
+        copies = float(powers.mean())
         if copies * entries > max(MOST_ENTRIES, MOST_COPIES * entries):
             rule = "numbers of copies that memory holds"
             got = f"a sum of {powers.sum():g} for {len(powers)} objects"
@@ -358,7 +364,8 @@ class KernelPredictor(KernelReader):
 
     def _in_order(self, responses: Any, kernels: FittedKernels, rows: Any) -> Any:
         """Responses of the model, in the order of the training objects or of copies of them."""
-        owner, objects = type(self).__name__, kernels.objects.labels
+        owner = type(self).__name__
+        objects = kernels.objects.labels
         ordered = aligned(responses, objects, "y", owner)
         check_consistent_length(objects, ordered)
         check_repeated(objects, ordered, "y", owner)
@@ -376,7 +383,8 @@ class KernelPredictor(KernelReader):
         """Choose what is left to us by the log scores of left-out objects, which are returned."""
         # Inverse multiquadric kernels replace Gaussian ones if their mean log score is higher, and
         # so do ranks scaled features where these are heavy-tailed: attribute "features" names it.
-        name, kernels = ("gaussian" if self.kernels is None else "given"), self.kernels
+        name = "gaussian" if self.kernels is None else "given"
+        kernels = self.kernels
         tried = {name: self._candidate(first, response, rows)}
         if tried[name].log_scores is None:
             return tried[name], None
@@ -386,7 +394,8 @@ class KernelPredictor(KernelReader):
             fitted = self._fit_kernels(X, other, first.standardize, order)
             tried["inverse_multiquadric"] = self._candidate(fitted, response, rows, objects)
             if tried["inverse_multiquadric"].best > tried[name].best:
-                name, kernels = "inverse_multiquadric", other
+                name = "inverse_multiquadric"
+                kernels = other
         if self.standardize == AUTO and first.heavy_tailed:
             ranks = self._fit_kernels(X, kernels, RANK, order)
             tried[f"{name}, rank"] = self._candidate(ranks, response, rows, objects)
@@ -431,14 +440,17 @@ class KernelPredictor(KernelReader):
 
     def _in_order_of(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any]:
         """Responses and their weights in the order of the objects of X, where they have ids."""
-        ids, owner, y = ids_of(X), type(self).__name__, as_frame(y)
+        ids = ids_of(X)
+        owner = type(self).__name__
+        y = as_frame(y)
         ordered = y if ids is None else aligned(y, ids, "y", owner)
         if ids is not None and len(ids) == len(ordered):
             check_repeated(ids, ordered, "y", owner)
         if sample_weight is None:
             return ordered, None
         sample_weight = as_frame(sample_weight)
-        n, shape = len(np.asarray(ordered)), np.asarray(sample_weight).shape
+        n = len(np.asarray(ordered))
+        shape = np.asarray(sample_weight).shape
         if shape != (n,):
             rule = f"{n} numbers, one per object"
             raise argument_error("sample_weight", owner, rule, f"shape {shape}")
@@ -513,7 +525,8 @@ def weights_of(model: Any, result: DataTree) -> Dataset:
         mean = DataArray(model["beta"].get_value(), {"kernel": np.asarray(model.coords["kernel"])})
         return Dataset({"mean": mean, "sd": mean * np.nan}, attrs=attributes)
     draws: DataArray = result["posterior"].to_dataset()["beta"]
-    mean, sd = draws.mean(("chain", "draw")), draws.std(("chain", "draw"))
+    mean = draws.mean(("chain", "draw"))
+    sd = draws.std(("chain", "draw"))
     sd = sd if draws.sizes["chain"] * draws.sizes["draw"] > 1 else sd * np.nan
     judgement = judge(result, Dataset({"beta": draws}))
     if result.attrs.get("kind") == "mcmc":

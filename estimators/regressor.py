@@ -17,7 +17,7 @@ from .of_model import ModelPredictor
 from .predictor import KernelPredictor
 
 #: Points of the hyperparameters, of which few are learned.
-POINTS = 64
+INLA_POINTS = 64
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -30,7 +30,8 @@ class _Regressor(MultiOutputMixin, RegressorMixin, KernelPredictor):
     def _response(self, y: np.ndarray, rows: Any) -> np.ndarray:
         values = np.asarray(y[rows], dtype=float)
         # One number, or one per output.
-        self._mean, self._scale = np.asarray(values.mean(axis=0)), standard_deviation(values)
+        self._mean = np.asarray(values.mean(axis=0))
+        self._scale = standard_deviation(values)
         self._scale[self._scale == 0] = 1.0
         return (values - self._mean) / self._scale
 
@@ -69,7 +70,8 @@ class _Regressor(MultiOutputMixin, RegressorMixin, KernelPredictor):
         """
         y, sample_weight = self._in_order_of(X, y, sample_weight)
         if isinstance(y, pd.DataFrame) and self.model_.several:
-            owner, rule = type(self).__name__, "labelled by the outputs given to fit"
+            owner = type(self).__name__
+            rule = "labelled by the outputs given to fit"
             order = order_of(y.columns, self.model_.coords["output"], "y", owner, rule)
             y = y if order is None else y.iloc[:, order]
         return super().score(X, y, sample_weight)
@@ -120,7 +122,7 @@ class KernelRegressor(ModelPredictor, _Regressor):
     @property
     @override
     def _engine_of_gaussian_process(self) -> Any:
-        return INLA(max_points=POINTS)
+        return INLA(max_points=INLA_POINTS)
 
     @override
     def _responses_of_model(self) -> NDArray:

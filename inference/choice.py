@@ -28,11 +28,12 @@ from .left_out import Rows, columns_without, objects_of, splits, why_not_left_ou
 #: Scales that `select` tries by default.
 SCALES = (0.1, 1.0, 10.0, 100.0, 1_000.0, 10_000.0)
 # Objects that take part. Scales are a factor of ten apart: 400 objects tell them apart.
-MOST = 400
+MOST_OBJECTS = 400
 # More with few columns, as the best scale grows with objects per column; then one fold suffices.
-MOST_OF_A_BASIS, ONE_FOLD = 4_000, 1_600
+MOST_OBJECTS_OF_FEW_COLUMNS = 4_000
+OBJECTS_OF_ONE_FOLD = 1_600
 # Draws from q for each prediction, from the same random numbers for all candidates.
-DRAWS = 100
+DRAWS_OF_PREDICTIONS = 100
 
 
 @dataclass(frozen=True, repr=False)
@@ -171,9 +172,11 @@ def selected(
     assert paper is not None
     assert paper.held_out is not None
     held_out = paper.held_out
-    few = len(model.coords["basis"]) <= MOST
-    pairs = list(splits(model, numbers, folds, seed, MOST_OF_A_BASIS if few else MOST))
-    if sum(len(new) for _, new in pairs) > ONE_FOLD:
+    few = len(model.coords["basis"]) <= MOST_OBJECTS
+    pairs = list(
+        splits(model, numbers, folds, seed, MOST_OBJECTS_OF_FEW_COLUMNS if few else MOST_OBJECTS)
+    )
+    if sum(len(new) for _, new in pairs) > OBJECTS_OF_ONE_FOLD:
         pairs = pairs[:1]
     several = len(model.coords["kernel"]) > 1
     compare = choose_weights and model.learned and several
@@ -185,7 +188,7 @@ def selected(
         ("weights", "scale", "obs"),
     )
     total = len(pairs) * (len(tried) + 2 * compare)
-    run = Run(draws=DRAWS, random_seed=seed, progressbar=False)
+    run = Run(draws=DRAWS_OF_PREDICTIONS, random_seed=seed, progressbar=False)
     with (
         stopped_by_ctrl_c(),
         track(total, "Held-out log scores", visible=progressbar) as bar,

@@ -159,13 +159,17 @@ def splits(
     # `import kernelzoo` does without scikit-learn, which takes half a second.
     from sklearn.model_selection import KFold, StratifiedKFold
 
-    first, order = np.unique(objects, return_index=True)[1], np.argsort(objects, kind="stable")
-    y, splitter = np.zeros(len(first), dtype=int), KFold
+    first = np.unique(objects, return_index=True)[1]
+    order = np.argsort(objects, kind="stable")
+    y = np.zeros(len(first), dtype=int)
+    splitter = KFold
     if "class" in model.coords:
         y = model.label_codes[first]
         if folds < len(first):
-            splitter, folds = StratifiedKFold, min(folds, int(np.bincount(y).max()))
-    rng, share = np.random.default_rng(seed), 1.0 if most is None else min(1.0, most / len(y))
+            splitter = StratifiedKFold
+            folds = min(folds, int(np.bincount(y).max()))
+    rng = np.random.default_rng(seed)
+    share = 1.0 if most is None else min(1.0, most / len(y))
     members = [rng.permutation(np.flatnonzero(y == c)) for c in np.unique(y)]
     # Rare classes keep enough objects to be in every training part.
     kept = [m[: max(round(share * len(m)), folds)] for m in members]
@@ -245,7 +249,8 @@ def loo_kfold(
     scores = DataArray(np.empty(len(ids)), {"obs": ids}, ("obs",))
     folds = list(splits(model, objects_of(model, by_ids=True), k, seed))
     of_targets = "class" not in model.coords
-    warned, draws = False, 0
+    warned = False
+    draws = 0
     with stopped_by_ctrl_c(), track(len(folds), "Folds", visible=progressbar) as bar:
         for train, new in folds:
             with silent():

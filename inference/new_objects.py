@@ -22,9 +22,9 @@ from .engine.provenance import equal_but_for_rounding, has_new_kernels
 from .engine.result import RunningMoments, check_finite_draws, joined_draws
 
 # Probabilities with a smaller standard deviation are the same in all draws, to two decimals.
-STILL = 1e-3
+LEAST_PROBABILITY_SD = 1e-3
 # Largest block of functions held at once, in numbers (64 MB).
-BLOCK = 8_000_000
+BLOCK_NUMBERS = 8_000_000
 
 
 def stack_of_new_objects(model: pm.Model, kernels_new: Any) -> DataArray:
@@ -46,7 +46,8 @@ def stack_of_new_objects(model: pm.Model, kernels_new: Any) -> DataArray:
 
 def kernels_of_new_objects(model: Any, kernels_new: Any) -> DataArray:
     """Validate kernels between new and training objects; parameters at their prior means."""
-    source, given = model.kernel_source, kernels_new
+    source = model.kernel_source
+    given = kernels_new
     if isinstance(source, ParametricStack):
         if getattr(given, "parameters", None) != source.parameters:
             rule = f"kernels(X_new, X_train) with the model's parameters {source.parameters}"
@@ -136,7 +137,7 @@ def judged_probabilities(p: DataArray) -> Dataset:
 
     Chains may disagree about a probability of 1e-9 without harm to predictions.
     """
-    moving = p.std(("chain", "draw")) > STILL
+    moving = p.std(("chain", "draw")) > LEAST_PROBABILITY_SD
     return Dataset({"probability": p.where(moving) if moving.any() else p})
 
 
@@ -144,8 +145,8 @@ def judged_probabilities(p: DataArray) -> Dataset:
 def tracked_blocks(
     n_draws: int, numbers_a_draw: int, progressbar: bool
 ) -> Iterator[Iterator[slice]]:
-    """Slices of the draws with at most `BLOCK` numbers each, and a bar where there are several."""
-    size = max(1, BLOCK // numbers_a_draw)
+    """Slices of draws of at most `BLOCK_NUMBERS` numbers, and a bar where there are several."""
+    size = max(1, BLOCK_NUMBERS // numbers_a_draw)
     slices = [slice(start, min(start + size, n_draws)) for start in range(0, n_draws, size)]
 
     def each() -> Iterator[slice]:
@@ -201,7 +202,9 @@ def predict_targets(
     shape = tuple(map(len, coords.values()))
     n_draws = posterior.sizes["chain"] * posterior.sizes["draw"]
     gamma = noise_precisions(model, posterior, n_draws)
-    moments, within, rng = RunningMoments(), np.zeros(shape), np.random.default_rng(random_seed)
+    moments = RunningMoments()
+    within = np.zeros(shape)
+    rng = np.random.default_rng(random_seed)
     draws = np.empty((n_draws, *shape)) if keep_draws else None
     variances = np.empty((n_draws, *shape)) if keep_draws else None
     targets = None if random_seed is None else np.empty((n_draws, *shape))
@@ -217,7 +220,8 @@ def predict_targets(
             if draws is not None and variances is not None:
                 draws[block] = found.expected
                 variances[block] = found.variance
-    mean, variance = moments.mean, moments.spread**2 + within / n_draws
+    mean = moments.mean
+    variance = moments.spread**2 + within / n_draws
     dims = [*coords]
     variables: dict[str, Any] = {
         "mean": (dims, mean, {"long_name": "posterior predictive mean"}),
@@ -278,7 +282,8 @@ def predict_classes(
     probabilities, obs = probabilities_of(model, posterior, kernels_new)
     classes = np.asarray(model.coords["class"])
     chains = posterior.sizes["chain"], posterior.sizes["draw"]
-    n_draws, shape = chains[0] * chains[1], (len(obs), len(classes))
+    n_draws = chains[0] * chains[1]
+    shape = (len(obs), len(classes))
     moments = RunningMoments()
     draws = np.empty((n_draws, *shape)) if keep_draws else None
     codes = None if random_seed is None else np.empty((n_draws, len(obs)), dtype=np.int64)
@@ -297,7 +302,8 @@ def predict_classes(
                 # The last sum is one up to rounding.
                 below = p.cumsum(axis=-1)[..., :-1] < rng.random((*p.shape[:2], 1))
                 codes[block] = below.sum(axis=-1)
-    mean, dims = moments.mean, ("obs", "class")
+    mean = moments.mean
+    dims = ("obs", "class")
     variables: dict[str, Any] = {
         "probability": (dims, mean, {"long_name": "posterior predictive"}),
         "probability_sd": (dims, moments.spread, {"long_name": "posterior sd of p"}),

@@ -98,7 +98,8 @@ class PaperEngine[Output](Engine):
 
     def implement(self, model: pm.Model, run: Run) -> Output:
         """Call the paper's function for the model; ValueError for settings it does not take."""
-        algorithm, owner = self.algorithm(model), f"{self.name} on {type(model).__name__}"
+        algorithm = self.algorithm(model)
+        owner = f"{self.name} on {type(model).__name__}"
         for setting in self.settings:
             check_name(setting, algorithm.settings, "settings", owner)
         check_arguments(algorithm.function, self.settings, owner)
@@ -216,7 +217,8 @@ class Gibbs(PaperEngine[Sequence[Any]]):
             return sample_on_workers(self, model, run)
         steps = self.implement(model, run)
         if not isinstance(steps, Sequence):
-            function, got = self.algorithm(model).function.__name__, type(steps).__name__
+            function = self.algorithm(model).function.__name__
+            got = type(steps).__name__
             raise TypeError(f"{function} must return a list of step methods. Got a {got}.")
         return run_chains(model, run, step=list(steps))
 

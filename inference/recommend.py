@@ -88,9 +88,11 @@ def engines(model: pm.Model) -> EngineTable:
     for engine in every_engine():
         reason = engine.why_not(model)
         if reason is not None:
-            applies, settings = "no", engine.settings
+            applies = "no"
+            settings = engine.settings
         else:
-            reason, settings = small_only(model, engine), engine.settings_on(model)
+            reason = small_only(model, engine)
+            settings = engine.settings_on(model)
             applies = "small n" if reason else "yes"
         rows.append((engine.name, engine.kind, applies, reason or "", settings))
     frame = pd.DataFrame(rows, columns=["engine", "kind", "applies", "reason", "settings"])

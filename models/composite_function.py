@@ -110,7 +110,8 @@ def composite_function(
         rule = "another dimension than that of the objects"
         raise argument_error("outputs", owner, rule, repr(outputs))
     stack = _in_order_of(model, stack, objects, owner)
-    kernel, basis = model.name_for(f"{name}_kernel"), model.name_for(f"{name}_basis")
+    kernel = model.name_for(f"{name}_kernel")
+    basis = model.name_for(f"{name}_basis")
     n_kernels, _, n_basis = stack.shape
     lengths = [int(model.dim_lengths[outputs].eval())] if outputs else []
     if weights is None:
@@ -152,7 +153,8 @@ def _dim_of_objects(model: pm.Model, stack: DataArray, outputs: str | None) -> s
     ids = ids_along(stack, "obs")
     if "obs" in model.dim_lengths or counts_rows(list(ids)):
         return "obs"
-    names, coords = set(map(str, ids)), {**model.coords, outputs: None}
+    names = set(map(str, ids))
+    coords = {**model.coords, outputs: None}
     for dim, own in coords.items():
         # Repeated ids are several visits. Where some ids differ, `_in_order_of` names them.
         if own and len(own) == len(ids) == len(names) and not names.isdisjoint(map(str, own)):
@@ -164,7 +166,8 @@ def _in_order_of(model: pm.Model, stack: DataArray, objects: str, owner: str) ->
     """Bring the rows into the order of the model's objects, if these have ids."""
     if objects not in model.dim_lengths:
         return stack
-    n_objects, own = int(model.dim_lengths[objects].eval()), model.coords.get(objects)
+    n_objects = int(model.dim_lengths[objects].eval())
+    own = model.coords.get(objects)
     if stack.sizes["obs"] != n_objects:
         got = f"{stack.sizes['obs']} rows for {n_objects} objects"
         raise argument_error("kernels", owner, "of the objects of the model", got)

@@ -31,7 +31,7 @@ from .initial_point import compile_initial_point
 from .kernels.dask_stack import read_kernels
 from .kernels.labels import aligned, ids_along
 from .kernels.source import DIMS, IN_MEMORY, KernelSource, ParametricStack
-from .kernels.stack import LARGEST
+from .kernels.stack import LARGEST_ENTRY
 from .kernels.warnings import warn_of_near_identity, warn_of_negligible
 from .learned_scale import LearnedScale
 from .printing import printed
@@ -179,8 +179,8 @@ class Declaration(pm.Model):
             check_unmasked(now, name, "pm.set_data")
             check_finite(now, name, "pm.set_data")
             # As when the model was declared: squares of squares overflow at 1e77.
-            if (size := float(np.abs(now).max(initial=0.0))) > LARGEST:
-                rule = f"at most {LARGEST:g} in size: rescale it"
+            if (size := float(np.abs(now).max(initial=0.0))) > LARGEST_ENTRY:
+                rule = f"at most {LARGEST_ENTRY:g} in size: rescale it"
                 raise argument_error(name, "pm.set_data", rule, f"an entry of {size:.3g}")
             if now.ndim < 2:
                 continue
@@ -256,7 +256,8 @@ class Declaration(pm.Model):
             finally:
                 _AMENDED.reset(token)
         # Unchanged arrays follow from the constructor's arguments.
-        data, coords = self._changed_data(), dict(self.coords)
+        data = self._changed_data()
+        coords = dict(self.coords)
         return _redeclared, (type(self), *self._arguments, data, coords)
 
     def _is_more_than_declared(self) -> bool:
@@ -330,7 +331,8 @@ class CompositeDeclaration(Declaration):
 
     @override
     def _options(self) -> list[str]:
-        rule, values = type(self.combination), getattr(self.combination, "__dict__", {})
+        rule = type(self.combination)
+        values = getattr(self.combination, "__dict__", {})
         return [rule.__name__, *_changed(values, vars(rule))]
 
     @property

@@ -109,7 +109,8 @@ class DiagonalWishartCompletion(Partitioned):
     ):
         owner = type(self).__name__
         given = PartitionedStack.of(theta, K11, owner)
-        n, n1 = len(given.labels), len(given.K11)
+        n = len(given.labels)
+        n1 = len(given.K11)
         basis = Spectrum.of(given.weighted(weights, owner), given.K11)
         self.r = check_degrees_of_freedom(r, "r", owner, n)
         default_tau = check_positive(alpha, "alpha", owner) * n1 / basis.kappa.sum()
@@ -134,7 +135,8 @@ class DiagonalWishartCompletion(Partitioned):
             spread = pt.diag(pt.sqrt(delta[n1:]))
             W21 = MatrixNormal("W21", pt.zeros((n - n1, n1)), spread, L11, dims=("test", "train"))
             if diagonal_W22_1:
-                shape, rate = (self.r - n1) / 2, 0.5 / delta[n1:]
+                shape = (self.r - n1) / 2
+                rate = 0.5 / delta[n1:]
                 W22_1 = pt.diag(pm.Gamma("W22_1", alpha=shape, beta=rate, dims="test"))
             else:
                 W22_1 = Wishart("W22_1", self.r - n1, pt.diag(delta[n1:]), dims=("test", "test_"))

@@ -248,7 +248,8 @@ class MultinomialProbit(LabelledDeclaration):
     @property
     def composition(self) -> Composition:
         """NumPy function of weights and kernel parameters that gives the composite kernel."""
-        source, learned = self.kernel_source, self.learned
+        source = self.kernel_source
+        learned = self.learned
         # Weights that nobody gives must not pass for known ones.
         unknown = np.full(len(self.coords["kernel"]), np.nan)
         known = unknown if learned else self["beta"].get_value()

@@ -195,7 +195,8 @@ class MutualKernelCompletion(Declaration):
         given = IncompleteKernels.of(
             kernels, visible, normalize=normalize, jitter=jitter, owner=owner
         )
-        self._kernels, self.collapsed = given.kernels, collapsed
+        self._kernels = given.kernels
+        self.collapsed = collapsed
         names = [kernel.name for kernel in given.kernels]
         _check_kernel_names(names, owner)
         n = len(given.objects)
@@ -259,11 +260,14 @@ class MutualKernelCompletion(Declaration):
     @property
     def problem(self) -> CompletionProblem:
         """Current data and settings; ValueError if ``pm.set_data`` has set invalid data."""
-        owner, units, given = type(self).__name__, self.units, self["nu"].get_value()
+        owner = type(self).__name__
+        units = self.units
+        given = self["nu"].get_value()
         if not ((units > 0) & np.isfinite(units)).all():
             requirement = "finite and above 0 when pm.set_data sets them"
             raise argument_error("units", owner, requirement, f"{units}")
-        names, n = [kernel.name for kernel in self._kernels], len(self._kernels[0].order)
+        names = [kernel.name for kernel in self._kernels]
+        n = len(self._kernels[0].order)
         nu = checked_degrees_of_freedom(given, names, n, owner, collapsed=self.collapsed)
         kernels = tuple(map(self._as_set, self._kernels, units.tolist()))
         return CompletionProblem(kernels, self.lam, nu)
@@ -272,7 +276,8 @@ class MutualKernelCompletion(Declaration):
         """Return a kernel with its current data, which are checked if they have changed."""
         if not len(kernel.visible):
             return replace(kernel, unit=unit)
-        owner, name = type(self).__name__, f"Qvv_{kernel.name}_values"
+        owner = type(self).__name__
+        name = f"Qvv_{kernel.name}_values"
         values = self[name].get_value()
         if np.array_equal(values, kernel.values):
             return replace(kernel, unit=unit)
@@ -283,7 +288,8 @@ class MutualKernelCompletion(Declaration):
 
     def _declare_monitored(self, M: TensorVariable, objects: npt.NDArray[Any]) -> None:
         """Declare the monitored missing entries, and correlations of pairs that no kernel has."""
-        labels, values = [], []
+        labels = []
+        values = []
         for kernel, pairs in zip(self._kernels, monitored_entries(self._kernels), strict=True):
             if len(pairs):
                 labels += [f"{kernel.name}: {one}|{other}" for one, other in objects[pairs]]

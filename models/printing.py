@@ -26,7 +26,8 @@ def printed(model: pm.Model, formatting: str = "plain", include_params: bool = T
             kind = computed.get(variable, "Unknown")
             given = [_text(node.clone().outputs[variable.index], model)]
         else:
-            kind, rate = node.op._print_name[0], RATES.get(node.op.name)
+            kind = node.op._print_name[0]
+            rate = RATES.get(node.op.name)
             parameters = enumerate(node.op.dist_params(node))
             given = [_text(each, model, is_scale=i == rate) for i, each in parameters]
         right = f"{kind}({', '.join(given)})" if include_params else kind
@@ -45,7 +46,8 @@ def _text(expression: Any, model: pm.Model, *, is_scale: bool = False) -> str:
     while (node := expression.owner) and (
         isinstance(node.op, DimShuffle) or (is_scale and node.op == reciprocal)
     ):
-        is_scale, expression = is_scale and node.op != reciprocal, node.inputs[0]
+        is_scale = is_scale and node.op != reciprocal
+        expression = node.inputs[0]
     if expression in known and not is_scale:
         return str(expression.name)
 

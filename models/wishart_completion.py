@@ -48,7 +48,9 @@ class CompletionParameters:
             \frac{\Gamma_{n_1}(\frac{r+e}2)}{\Gamma_{n_1}(\frac r2)\Gamma_{n_1}(\frac e2)}
             \frac{|\Theta_{11}|^{e/2} |K_{11}|^{(r-n_1-1)/2}}{|K_{11}+\Theta_{11}|^{(r+e)/2}}
         """
-        n1, r, e = self.n_train, self.r, self.eta - self.n_test
+        n1 = self.n_train
+        r = self.r
+        e = self.eta - self.n_test
         matrices = self.theta[:n1, :n1], self.K11, self.K11 + self.theta[:n1, :n1]
         theta11, K11, both = (log_det_of_factor(cholesky(x, lower=True)) for x in matrices)
         gammas = multigammaln((r + e) / 2, n1) - multigammaln(r / 2, n1) - multigammaln(e / 2, n1)
@@ -180,7 +182,8 @@ class WishartCompletion(Partitioned):
         owner = type(self).__name__
         given = PartitionedStack.of(theta, K11, owner)
         whole = given.weighted(weights, owner)
-        n, n1 = len(whole), len(given.K11)
+        n = len(whole)
+        n1 = len(given.K11)
         self.r = check_degrees_of_freedom(r, "r", owner, n)
         self.eta = check_degrees_of_freedom(eta, "eta", owner, n)
         super().__init__(coords=object_coords(given.labels, n1))

@@ -157,7 +157,8 @@ class WishartKernelMixture(Partitioned):
             rule = "False if nothing is learned: log_evidence gives the density then"
             raise argument_error("collapsed", owner, rule, "True")
         given = PartitionedStack.of(theta, K11, owner)
-        n, n1 = given.kernels.shape[-1], len(given.K11)
+        n = given.kernels.shape[-1]
+        n1 = len(given.K11)
         self.rho = check_degrees_of_freedom(rho, "rho", owner, n)
         self.etas = check_component_degrees(eta, given.names, n, owner)
         weights = check_weights(alpha, given.names, "alpha", owner)
@@ -204,7 +205,8 @@ class WishartKernelMixture(Partitioned):
         """Matched Theta and eta, K11 and rho, if the model is a `WishartCompletion` with them."""
         if reason := self.not_conjugate():
             raise ValueError(f"This WishartKernelMixture has no matched parameters: {reason}.")
-        theta, weights = self.theta, self["alpha"].get_value() * self.etas
+        theta = self.theta
+        weights = self["alpha"].get_value() * self.etas
         eta = matched_by_trace(theta, self.etas, weights)
         matched = np.tensordot(weights / eta, theta, axes=1)
         return CompletionParameters(matched, self.K11_values, self.rho, eta)

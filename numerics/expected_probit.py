@@ -27,8 +27,8 @@ type Array = NDArray[np.float64]
 type Codes = NDArray[np.int64]
 
 #: Nodes of Gauss-Hermite quadrature over one contrast, and points over the scores of more classes.
-NODES = 32
-POINTS = 64
+CONTRAST_NODES = 32
+SCORE_POINTS = 64
 #: Added to variances of scores, which may vanish up to rounding.
 LEAST_VARIANCE = 1e-10
 
@@ -56,15 +56,15 @@ class ExpectedProbit:
 
 @lru_cache
 def _nodes() -> tuple[Array, Array]:
-    """Nodes and weights (`NODES`,) of a standard normal."""
-    nodes, weights = roots_hermitenorm(NODES)
+    """Nodes and weights (`CONTRAST_NODES`,) of a standard normal."""
+    nodes, weights = roots_hermitenorm(CONTRAST_NODES)
     return nodes, weights / weights.sum()
 
 
 @lru_cache
 def _points(n_classes: int) -> Array:
-    """Points (`POINTS`, C) with mean zero, covariance one and no odd moments."""
-    half = norm.ppf(qmc.Sobol(n_classes, rng=0).random(max(POINTS, 4 * n_classes) // 2))
+    """Points (`SCORE_POINTS`, C) with mean zero, covariance one and no odd moments."""
+    half = norm.ppf(qmc.Sobol(n_classes, rng=0).random(max(SCORE_POINTS, 4 * n_classes) // 2))
     z = np.vstack([half, -half])
     return np.linalg.solve(np.linalg.cholesky(z.T @ z / len(z)), z.T).T
 

@@ -50,7 +50,7 @@ NEWTON_NATS = 1e-7
 #: Objects of whom there are so many that Newton's method begins at the mode of some of them, whose
 #: precision stands for that of all in its steps, and the number of these: with half of them, 17
 #: rather than 10 products with 100,000 simulated objects of two classes.
-MANY = 50_000
+MANY_OBJECTS = 50_000
 FIRST = 20_000
 #: Steps of conjugate gradients within one of Newton's, and the squared norm of the residual,
 #: relative to the first one, that ends them.
@@ -60,14 +60,14 @@ GRADIENT_REST = 1e-2
 #: letters a twentieth of all objects, with 5 steps to the rest above; with all objects 3 steps, and
 #: seven times the time for the matrix. The increase of the log posterior, in nats an object, after
 #: which the matrix is kept: the curvature hardly changes from there.
-HEAVY = 0.95
+SHARE_OF_CURVATURE = 0.95
 SETTLED = 1e-3
 #: The same as above of solutions that derivatives need.
 SOLVED = 1e-14
 SOLUTION_STEPS = 500
 #: Numbers in the features from which their weighted squares, O(N m^2), are in single precision: it
 #: saves 40 % of a fit, with the same log evidence to four decimals.
-SINGLE = 500_000
+SINGLE_PRECISION_NUMBERS = 500_000
 #: Least share of an object's precision that the others are taken to leave, in left-out scores.
 LEAST_REST = 0.02
 
@@ -94,8 +94,12 @@ class Features:
 
     @cached_property
     def factor(self) -> NDArray[np.floating]:
-        """The features as factors of weighted squares, see `SINGLE`."""
-        return self.values.astype(np.float32) if self.values.size >= SINGLE else self.values
+        """The features as factors of weighted squares, see `SINGLE_PRECISION_NUMBERS`."""
+        return (
+            self.values.astype(np.float32)
+            if self.values.size >= SINGLE_PRECISION_NUMBERS
+            else self.values
+        )
 
     def weighted_square(self, weights: Array) -> Array:
         """Phi' diag(weights) Phi (m, m), for weights (N,) that are not negative.
@@ -110,7 +114,7 @@ class Features:
         return (half.T @ half).astype(float)
 
     def curvature(self, sites: Sites, W: Array, *, exact: bool = False) -> Array:
-        """Phi' D Phi W (m, C), in single precision as `SINGLE` says, unless exact. O(N m C)."""
+        """Phi' D Phi W (m, C), of many numbers in single precision unless exact. O(N m C)."""
         values: Any = self.values if exact else self.factor
         of_values = Sites(sites.d.astype(values.dtype, copy=False))
         curved = of_values.apply(values @ W.astype(values.dtype, copy=False))
@@ -446,7 +450,8 @@ class FeatureScores:
         cls, features: Features, likelihood: Likelihood, scale: float, a: Array, d: Array
     ) -> Self:
         """Approximation of a and d; its evidence is NaN."""
-        sites, root = Sites(d), np.sqrt(scale)
+        sites = Sites(d)
+        root = np.sqrt(scale)
         W = root * features.transposed_times(a)
         mean = root * features.times(W)
         precision = _kind(features, likelihood)(features, sites, scale)
@@ -471,7 +476,8 @@ class FeatureScores:
         for each of the `Precision.terms`.
         """
         values = self.features.values
-        slope, curved = np.zeros_like(self.a), np.zeros_like(values)
+        slope = np.zeros_like(self.a)
+        curved = np.zeros_like(values)
         for block, weights, slopes in self.precision.terms(
             self.likelihood.probabilities(self.mean)
         ):
@@ -557,7 +563,7 @@ def laplace(
     Notes
     -----
     An iteration costs O(C^2 N m^2 + C^3 m^3) where all classes are factorised together, otherwise,
-    and of `MANY` objects, O(C N m) for each step of conjugate gradients, and O(C m^3) and squares
+    and of `MANY_OBJECTS`, O(C N m) for each step of conjugate gradients, and O(C m^3) and squares
     of some objects' features for what conditions them. See Rasmussen & Williams (2006), section
     3.4. The precision of all objects is computed where it is read.
     """
@@ -565,7 +571,7 @@ def laplace(
     kind = _kind(features, likelihood, most_coupled)
     root = np.sqrt(scale)
     some: _Some | None = None
-    if n_objects >= MANY:
+    if n_objects >= MANY_OBJECTS:
         # At random, since classes may alternate.
         rows = np.sort(np.random.default_rng(0).choice(n_objects, FIRST, replace=False))
         some = _Some(rows, features.of_rows(rows))
@@ -586,7 +592,8 @@ def laplace(
     observed = likelihood.observed
     # At scores of zero all objects have the same curvature.
     near: Solver | None = None
-    diagonal, settled = rough or start is None, False
+    diagonal = rough or start is None
+    settled = False
     for _ in range(NEWTON_STEPS):
         p = likelihood.probabilities(f)
         gradient = root * features.transposed_times(observed - p) - W
@@ -599,13 +606,16 @@ def laplace(
             step = _conjugate_gradients(features, sites, scale, gradient, near)
             diagonal = rough
         along = root * features.times(step)
-        size_of_step, before = 1.0, top
+        size_of_step = 1.0
+        before = top
         while (new := height(W + size_of_step * step, f + size_of_step * along)) < before:
             size_of_step /= 2
             if size_of_step < 1e-8:
                 break
         else:
-            W, f, top = W + size_of_step * step, f + size_of_step * along, new
+            W = W + size_of_step * step
+            f = f + size_of_step * along
+            top = new
         gain = top - before
         settled = gain < SETTLED * n_objects
         if gain < tolerance * n_objects:
@@ -650,10 +660,11 @@ def _conditioner(
 ) -> Solver:
     """Solve nearly with the precision, for which its largest parts are enough."""
     if some is not None:
-        features, sites = some.features, some.sites(sites)
+        features = some.features
+        sites = some.sites(sites)
     if kind is OfContrasts:
         return OfContrasts(features, sites, scale).solve
-    return ByClass(features, sites, scale, HEAVY).solve_by_class
+    return ByClass(features, sites, scale, SHARE_OF_CURVATURE).solve_by_class
 
 
 def _with_mean_curvature(features: Features, sites: Sites, scale: float) -> Solver:
@@ -779,7 +790,8 @@ class NormalFeatureScores:
     def gradient(self) -> tuple[float, Array]:
         """Gradient of the log evidence with respect to the scale and the noises (P,). O(m P)."""
         squares = self.of.features.squares[:, None]
-        projections, totals = self.of.projections, self.totals
+        projections = self.of.projections
+        totals = self.totals
         of_scale = 0.5 * float(((projections / totals) ** 2 - squares / totals).sum())
         explained = self.scale * projections**2 / totals
         fits = (self.of.sums_of_squares - explained.sum(axis=0)) / self.noise
@@ -789,7 +801,8 @@ class NormalFeatureScores:
 
     def gradient_of_covariance(self) -> Array:
         """Gradient of the log evidence with respect to s Phi Phi' (N, N), times Phi. O(N m P)."""
-        values, projections = self.of.features.values, self.of.projections / self.totals
+        values = self.of.features.values
+        projections = self.of.projections / self.totals
         a = (self.of.targets - np.sqrt(self.scale) * (values @ self.W)) / self.noise
         return 0.5 * (a @ projections.T - values * (1.0 / self.totals).sum(axis=1))
 

@@ -406,7 +406,8 @@ class GaussianScores:
 
     def gradient(self) -> Array:
         """Gradient (N, N) of Laplace's log evidence with respect to K at the mode. O(C N^3)."""
-        curvature, a = self.curvature, self.a
+        curvature = self.curvature
+        a = self.a
         explicit = a @ a.T - curvature.trace_of_blocks()
         # The mode moves with K, and the determinant with the mode.
         moved = self._slope_of_determinant(curvature.covariances())
@@ -654,7 +655,8 @@ def _nodes(size: int) -> _Nodes:
         points = np.array(list(product_of(nodes, repeat=size)))
         shares = np.array(list(product_of(weights / weights.sum(), repeat=size))).prod(axis=1)
         kept = shares > 0
-        points, weights = points[kept], shares[kept]
+        points = points[kept]
+        weights = shares[kept]
     else:
         points, weights = _quadrature(size, SOBOL_PAIRS)
         root = np.linalg.cholesky(points.T @ points / len(points))

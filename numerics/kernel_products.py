@@ -23,7 +23,8 @@ class KernelProducts:
     @classmethod
     def of(cls, design: Array, weights: Array | None = None) -> Self:
         """Form the products, with the objects' weights (N,) if given; O(S^2 N M^2)."""
-        pairs, lower = np.tril_indices(len(design)), triangle(design.shape[2]).lower
+        pairs = np.tril_indices(len(design))
+        lower = triangle(design.shape[2]).lower
         products = np.empty((len(pairs[0]), lower.sum()))
         weighted = design if weights is None else design * weights[:, None]
         for k, (i, j) in enumerate(zip(*pairs, strict=True)):
@@ -63,7 +64,8 @@ class Design:
 
     def composite(self, beta: Array) -> Array:
         """K_beta = sum_s beta_s K_s, shape (N, M); O(S N M), with S the number of weights not 0."""
-        weights, flat = self._weights(beta), self.stack.reshape(len(self.stack), -1)
+        weights = self._weights(beta)
+        flat = self.stack.reshape(len(self.stack), -1)
         # Of hundreds of kernels, a selection takes a few: to read all would take most of the time.
         if 4 * np.count_nonzero(weights) < len(weights):
             weights, flat = weights[weights != 0], flat[weights != 0]

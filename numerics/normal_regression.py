@@ -46,7 +46,8 @@ class Primal(Conditional):
     @override
     def log_evidence(self) -> float:
         log_root = np.log(self.factor.diagonal()).sum()
-        responses, squares = self.half.size // len(self.half), np.vdot(self.half, self.half)
+        responses = self.half.size // len(self.half)
+        squares = np.vdot(self.half, self.half)
         log_phi = np.log(self.phi).sum()
         return float(0.5 * (responses * log_phi + squares) - responses * log_root)
 

@@ -43,7 +43,8 @@ class Triangle(NamedTuple):
 @lru_cache(8)
 def triangle(n: int) -> Triangle:
     """Layout of the packed form of matrices of order n."""
-    lower, lengths = np.tri(n, dtype=bool), np.arange(1, n + 1)
+    lower = np.tri(n, dtype=bool)
+    lengths = np.arange(1, n + 1)
     ends = np.cumsum(lengths)
     places = np.where(lower, np.cumsum(lower).reshape(n, n) - 1, 0)
     places = np.maximum(places, places.T)

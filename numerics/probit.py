@@ -38,11 +38,11 @@ SQRT_2PI = float(np.sqrt(2 * np.pi))
 # Squares of differences of larger scores overflow.
 LARGEST_SCORE = 1e150
 # Half width of the range in standard deviations; a normal has mass 4e-10 on one side beyond it.
-REACH = 6.15
+HALF_WIDTH_IN_SDS = 6.15
 # Classes with scores this far below the largest have probability zero in double precision.
 FLOOR = 54.0
 # Node spacing in units of 1/sqrt(C), the narrowest possible width: relative error about 2e-9.
-SPACING = 0.95
+NODE_SPACING = 0.95
 # Number of nodes from which the loops run in threads.
 THREADS_FROM = 1 << 22
 # Argument at which the variable of the polynomial `TAIL` is zero.
@@ -60,8 +60,8 @@ TAIL = np.asarray(Chebyshev.interpolate(_tail, 14).convert(kind=Polynomial).coef
 
 
 def default_nodes(n_classes: int) -> int:
-    """Return the number of nodes that covers the widest range at `SPACING`."""
-    return int(np.ceil(REACH * (1 + np.sqrt(n_classes)) / SPACING)) + 1
+    """Return the number of nodes that covers the widest range at `NODE_SPACING`."""
+    return int(np.ceil(HALF_WIDTH_IN_SDS * (1 + np.sqrt(n_classes)) / NODE_SPACING)) + 1
 
 
 def log_probability_and_gradient(f: npt.ArrayLike, t: npt.ArrayLike) -> tuple[Array, Array]:
@@ -79,7 +79,8 @@ def log_probability_and_gradient(f: npt.ArrayLike, t: npt.ArrayLike) -> tuple[Ar
 
     scores, codes = _checked(f, t)
     nodes = default_nodes(scores.shape[1])
-    log_p, gradient = np.empty(len(scores)), np.empty_like(scores)
+    log_p = np.empty(len(scores))
+    gradient = np.empty_like(scores)
 
     def fill(rows: slice) -> None:
         fill_log_probability(scores[rows], codes[rows], nodes, log_p[rows], gradient[rows])
@@ -138,8 +139,8 @@ def class_probabilities(f: npt.ArrayLike) -> Array:
 
     flat = np.maximum(flat - flat.max(axis=1, keepdims=True), -FLOOR)
     # The modes of all integrands lie between half the lowest score and slightly above the highest.
-    bottom = flat.min(axis=1) / 2 - REACH
-    top = REACH + np.sqrt(2 * np.log(n_classes))
+    bottom = flat.min(axis=1) / 2 - HALF_WIDTH_IN_SDS
+    top = HALF_WIDTH_IN_SDS + np.sqrt(2 * np.log(n_classes))
     out = np.empty_like(flat)
-    fill_probabilities(flat, bottom, top, np.sqrt(n_classes) / SPACING, out)
+    fill_probabilities(flat, bottom, top, np.sqrt(n_classes) / NODE_SPACING, out)
     return out.reshape(scores.shape)

@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from .compiled import compiled
-from .probit import LARGEST_SCORE, LOG_2PI, MIDDLE, REACH, SQRT_2PI, TAIL
+from .probit import HALF_WIDTH_IN_SDS, LARGEST_SCORE, LOG_2PI, MIDDLE, SQRT_2PI, TAIL
 
 # A loser whose score is this much lower changes the probability by less than 1e-11, relatively:
 # P(t | f) over that without the loser is at least Phi(gap / sqrt 2), for all scores of the others.
@@ -49,12 +49,17 @@ def _multiply(first, spacing, nodes, work, hazard):  # type: ignore[no-untyped-d
 
     Nodes are x = `first` + `spacing` q. Rows of `work` are the exponent, product, and three more.
     """
-    exponent, product, x, t, scaled = work[0], work[1], work[2], work[3], work[4]
+    exponent = work[0]
+    product = work[1]
+    x = work[2]
+    t = work[3]
+    scaled = work[4]
     for q in range(nodes):
         x[q] = first + spacing * q
     _scaled_tail(x, nodes, t, scaled)
     decay = math.exp(-spacing * spacing)
-    bell, ratio = 0.0, 0.0
+    bell = 0.0
+    ratio = 0.0
     for q in range(nodes):
         if x[q] <= 0:
             exponent[q] -= 0.5 * x[q] * x[q]
@@ -94,17 +99,20 @@ def _mode(gaps, losers, x, t, scaled):  # type: ignore[no-untyped-def]
             x[place] = x[place - 1]
             place -= 1
         x[place] = gap
-    total, below = 0.0, 0.0
+    total = 0.0
+    below = 0.0
     for k in range(losers):
         total -= x[k]
         below = max(below, total / (k + 2))
-    step, curvature = 0.0, 1.0
+    step = 0.0
+    curvature = 1.0
     # Convergence is quadratic: after a step of 0.1 the error is about 0.01, far below the spacing.
     for _ in range(100):
         for k in range(losers):
             x[k] = below + gaps[k]
         _scaled_tail(x, losers, t, scaled)
-        slope, curvature = 0.0, 1.0
+        slope = 0.0
+        curvature = 1.0
         for k in range(losers):
             bell = 1.0
             if x[k] > 0:
@@ -136,7 +144,8 @@ def _gaps(scores, own, gaps, who):  # type: ignore[no-untyped-def]
             return -1
         gap = scores[own] - scores[k]
         if k != own and gap < _CERTAIN:
-            gaps[losers], who[losers] = gap, k
+            gaps[losers] = gap
+            who[losers] = k
             losers += 1
     return losers
 
@@ -148,12 +157,13 @@ def _integrate(gaps, losers, nodes, work):  # type: ignore[no-untyped-def]
     `nodes` suffice for as many losers as there are rows. Row 1 of `work` gets the weights of the
     nodes, which sum to one, and the last rows each loser's hazard at the nodes, times sqrt(2 pi).
     """
-    exponent, weight = work[0], work[1]
+    exponent = work[0]
+    weight = work[1]
     below, step, width = _mode(gaps, losers, work[2], work[3], work[4])
     fewer = (1.0 + math.sqrt(losers + 1)) / (1.0 + math.sqrt(len(work) - _ROWS))
     nodes = min(nodes, 1 + math.ceil((nodes - 1) * fewer))
-    left = below + step - REACH * width
-    spacing = REACH * (1.0 + width) / (nodes - 1)
+    left = below + step - HALF_WIDTH_IN_SDS * width
+    spacing = HALF_WIDTH_IN_SDS * (1.0 + width) / (nodes - 1)
     for q in range(nodes):
         u = left + spacing * q
         exponent[q] = -0.5 * u * u
@@ -176,8 +186,10 @@ def _integrate(gaps, losers, nodes, work):  # type: ignore[no-untyped-def]
 def fill_log_probability(f, labels, nodes, log_p, gradient):  # type: ignore[no-untyped-def]
     """Fill `log_p` (N,) and `gradient` (N, C) for scores `f` (N, C) and codes `labels` (N,)."""
     n_obs, n_classes = f.shape
-    work, who = np.empty((_ROWS + n_classes, max(nodes, n_classes))), np.empty(n_classes, np.int64)
-    gaps, weight = work[5], work[1]
+    work = np.empty((_ROWS + n_classes, max(nodes, n_classes)))
+    who = np.empty(n_classes, np.int64)
+    gaps = work[5]
+    weight = work[1]
     for n in range(n_obs):
         own = labels[n]
         gradient[n] = 0.0
@@ -217,8 +229,11 @@ def fill_student(growth, bend, tau, standard, stretch, tail, slope):  # type: ig
 def fill_hessian(f, labels, nodes, out):  # type: ignore[no-untyped-def]
     """Add second derivatives to `out` (N, C, C), which is zero."""
     n_obs, n_classes = f.shape
-    work, who = np.empty((_ROWS + n_classes, max(nodes, n_classes))), np.empty(n_classes, np.int64)
-    gaps, weight, mean = work[5], work[1], work[2]
+    work = np.empty((_ROWS + n_classes, max(nodes, n_classes)))
+    who = np.empty(n_classes, np.int64)
+    gaps = work[5]
+    weight = work[1]
+    mean = work[2]
     for n in range(n_obs):
         own = labels[n]
         losers = _gaps(f[n], own, gaps, who)
@@ -227,7 +242,8 @@ def fill_hessian(f, labels, nodes, out):  # type: ignore[no-untyped-def]
         _, left, spacing, used = _integrate(gaps, losers, nodes, work)
         for j in range(losers):
             hazard = work[_ROWS + j]
-            mean[j], slope = 0.0, 0.0
+            mean[j] = 0.0
+            slope = 0.0
             for q in range(used):
                 hazard[q] /= SQRT_2PI
                 mean[j] += weight[q] * hazard[q]
@@ -277,7 +293,8 @@ def fill_probabilities(scores, bottom, top, per_unit, out):  # type: ignore[no-u
         lowest = min(lowest, bottom[n])
     most = 1 + math.ceil((top - lowest) * per_unit)
     work = np.empty((_ROWS + n_classes, most))
-    exponent, product = work[0], work[1]
+    exponent = work[0]
+    product = work[1]
     for n in range(n_obs):
         nodes = 1 + math.ceil((top - bottom[n]) * per_unit)
         spacing = (top - bottom[n]) / (nodes - 1)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 type Array = npt.NDArray[np.float64]
 
 #: Objects of a block. Its part of two kernels of 500 features stays in the processor's cache.
-BLOCK = 1024
+BLOCK_OBJECTS = 1024
 
 
 def in_blocks[T](function: Callable[[slice], T], n_obs: int) -> Iterator[T]:
@@ -32,7 +32,7 @@ def in_blocks[T](function: Callable[[slice], T], n_obs: int) -> Iterator[T]:
 
 def blocks_of(n_obs: int) -> list[slice]:
     """Blocks of 1,024 objects, whatever the number of threads."""
-    return [slice(start, start + BLOCK) for start in range(0, n_obs, BLOCK)]
+    return [slice(start, start + BLOCK_OBJECTS) for start in range(0, n_obs, BLOCK_OBJECTS)]
 
 
 def _processors() -> int:
@@ -74,7 +74,7 @@ class InMemory:
         by_object: Sequence[Sequence[Any]] = (),
     ) -> Iterator[Any]:
         def value(objects: slice) -> Any:
-            own = (parts[objects.start // BLOCK] for parts in by_object)
+            own = (parts[objects.start // BLOCK_OBJECTS] for parts in by_object)
             return function(self.design[:, objects], *own, *shared)
 
         return in_blocks(value, self.design.shape[1])

@@ -41,7 +41,8 @@ from .study import RECIPES, Study, Task, described
 type Recipe = Mapping[str, Any]
 
 SETTINGS = RECIPES["damoulas2009"]
-PRIOR, ALGORITHM = SETTINGS["prior"], SETTINGS["algorithm"]
+PRIOR = SETTINGS["prior"]
+ALGORITHM = SETTINGS["algorithm"]
 VB = {"engine": "VB", "prior": PRIOR}
 RECIPE = VB | {"algorithm": ALGORITHM, "sampling": {"draws": 200}}
 #: Recipe that also starts from each space alone.
@@ -55,15 +56,18 @@ LONG = {
     for rule, n in SETTINGS["longer_chains"].items()
 }
 #: Names of the rules for classifiers and for kernels, by the paper's.
-RULES, COMBINATIONS = SETTINGS["rules"], SETTINGS["combinations"]
+RULES = SETTINGS["rules"]
+COMBINATIONS = SETTINGS["combinations"]
 #: Majority vote in which ties go to the first class.
 FIRST_OF_EQUALS = "Maj, equal votes to the first class"
 #: Rules with learned weights, and those whose bound has several maxima.
-LEARNED, SEVERAL = ("Bin", "WSum", "WProd"), ("Bin", "WSum")
+LEARNED = ("Bin", "WSum", "WProd")
+SEVERAL = ("Bin", "WSum")
 #: Rows for chains: R-hat and effective draws of the mean log probability of the test classes.
 MIXING = ("R-hat of the log score", "effective draws of the log score")
 #: Data sets of Table 2 by column, its folds, and kernels by the table's names.
-DATA, FOLDS = SETTINGS["data"], 10
+DATA = SETTINGS["data"]
+FOLDS = 10
 KERNELS: dict[str, Kernels] = {
     "Gaussian": gaussian(),
     "linear": linear(),
@@ -71,9 +75,12 @@ KERNELS: dict[str, Kernels] = {
     "polynomial of diagonal 1": polynomial(2).normalize("unit"),
 }
 # Tables 4 to 10: columns, their feature spaces and kernels.
-DIGITS, SCALED, RAW = "digits", "kernels of diagonal 1", "kernels as they are"
+DIGITS = "digits"
+SCALED = "kernels of diagonal 1"
+RAW = "kernels as they are"
 UNIT = "objects of norm 1"
-DIGIT_SPACES, PROTEIN_SPACES = SETTINGS["digits"], SETTINGS["proteins"]
+DIGIT_SPACES = SETTINGS["digits"]
+PROTEIN_SPACES = SETTINGS["proteins"]
 SPACE_KERNELS = {
     DIGITS: KERNELS["Gaussian"],
     SCALED: KERNELS["polynomial of diagonal 1"],
@@ -91,7 +98,8 @@ def fitted(
 ) -> tuple[MultinomialProbit, DataTree]:
     """Fit the multinomial probit by a recipe; `settings` are those of the model."""
     model = MultinomialProbit(kernels, labels, **recipe["prior"], **settings)
-    algorithm, sampling = recipe["algorithm"], recipe["sampling"]
+    algorithm = recipe["algorithm"]
+    sampling = recipe["sampling"]
     if recipe["engine"] == "VB":
         run = Run(random_seed=seed, progressbar=False, **sampling)
         state = ascend(model, run, dict(algorithm))
@@ -274,6 +282,7 @@ def table_6() -> Study:
 def tables_8_to_10(column: str) -> Study:
     """Tables 8 to 10: single spaces, combined classifiers, combined spaces; on one scale."""
     combined = {rule: (rule, PROTEIN_RECIPE) for rule in (*COMBINATIONS, TOTAL)}
-    suffix, absent = {RAW: "-raw", UNIT: "-unit"}.get(column, ""), absence("protein_fold")
+    suffix = {RAW: "-raw", UNIT: "-unit"}.get(column, "")
+    absent = absence("protein_fold")
     name = f"damoulas2009-protein{suffix}"
     return _of_spaces(name, column, PROTEIN_SPACES, PROTEIN_RECIPE, combined, absent)

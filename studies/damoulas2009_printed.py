@@ -52,7 +52,8 @@ def start(
 
     With `rng` they are at the scores of random regressors, scaled to variance one.
     """
-    family, rule = KernelFamily(model.composition), model.combination
+    family = KernelFamily(model.composition)
+    rule = model.combination
     psi = family.start(weights) if len(family.coordinates) else None
     kernels = _first_order(family, psi) if psi else family.stack(np.empty(0))
     rho = np.nan
@@ -85,10 +86,12 @@ def iterate(model: MultinomialProbit, state: Printed) -> Printed:
     # W, eqs 9-10.
     precision = (model.tau + 0.5) / state.zeta_rate
     K = np.tensordot(state.weights, state.kernels, axes=1)
-    gram, target = K.T @ K, state.y.T @ K
+    gram = K.T @ K
+    target = state.y.T @ K
     roots = tuple(precision_factor(gram, row)[0] for row in precision)
     V = np.array([cho_solve((root, True), np.eye(len(root))) for root in roots])
-    W, W_var = (V @ target[..., None])[..., 0], np.diagonal(V, axis1=1, axis2=2)
+    W = (V @ target[..., None])[..., 0]
+    W_var = np.diagonal(V, axis1=1, axis2=2)
     zeta_rate = model.upsilon + 0.5 * (W**2 + W_var)  # eq 11
     new = replace(state, W=W, W_var=W_var, roots=roots, zeta_rate=zeta_rate)
     # Weights, and exponents and kernel parameters, appendix B.4.
@@ -154,7 +157,8 @@ def ascend(model: MultinomialProbit, run: Run, algorithm: dict[str, Any]) -> Pri
     for weights in beginnings:
         state = start(model, weights, rng)
         for _ in range(algorithm["max_iterations"]):
-            before, state = state.objective, iterate(model, state)
+            before = state.objective
+            state = iterate(model, state)
             if abs(state.objective - before) <= algorithm["tolerance"] * abs(state.objective):
                 break
         ends.append(state)

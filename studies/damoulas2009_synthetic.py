@@ -43,7 +43,8 @@ VARIANCES = "variance of the slope, Gibbs in VB's"
 RECIPES = {
     name: {"prior": PRIOR, **recipe} for name, recipe in ALL["damoulas2009_synthetic"].items()
 }
-SWEEPS, ITERATIONS = 100_000, 100
+SWEEPS = 100_000
+ITERATIONS = 100
 SECONDS = {"Gibbs": f"seconds of {SWEEPS:,} sweeps", "VB": f"seconds of {ITERATIONS} iterations"}
 RATIO = "ratio"
 LEAST = "least error of any rule on new objects"

@@ -15,13 +15,15 @@ from kernelzoo.validation import check_name
 def objects(name: str, standardize: bool, classes: tuple[str, ...] | None = None) -> Dataset:
     """Load all objects of a data set, or those of some classes; they are kept in memory."""
     data = load(name)
-    X, y = cast(pd.DataFrame, data.X), np.asarray(data.y)
+    X = cast(pd.DataFrame, data.X)
+    y = np.asarray(data.y)
     if classes is not None:
         labels = y.astype(str)
         for label in classes:
             check_name(label, np.unique(labels).tolist(), "classes", "objects")
         kept = np.isin(labels, classes)
-        X, y = X[kept], y[kept]
+        X = X[kept]
+        y = y[kept]
     if standardize:
         X = (X - X.mean()) / X.std(ddof=1).where(X.nunique() > 1, 1.0)
     return replace(data, X=X, y=y, n_published_train=None)

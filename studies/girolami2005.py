@@ -40,7 +40,8 @@ from .study import RECIPES, Study, Task, described
 #: The paper's K_1, K_2, K_3.
 KERNELS = ("Gaussian", "linear", "polynomial")
 COMBINED = "all three"
-EQUAL, HIGHEST = "from equal weights", "highest bound"
+EQUAL = "from equal weights"
+HIGHEST = "highest bound"
 STARTS = (EQUAL, *(f"from the {kernel} alone" for kernel in KERNELS))
 #: Kernels and number of starts of each row of Table 1.
 CLASSIFIERS: dict[str, tuple[tuple[str, ...], int]] = {
@@ -85,7 +86,8 @@ def fit_type_two(
     declared = Data(likelihood, priors, rule if isinstance(rule, DirichletWeights) else None)
     ends = []
     for weights in beginnings:
-        data, state = declared, first_state(declared, len(model.coords["function"]), weights)
+        data = declared
+        state = first_state(declared, len(model.coords["function"]), weights)
         for iteration in range(max_iterations):
             if iteration >= type_two_from:
                 factors = {"phi": state.phi, "varphi": state.weights.rho}
@@ -144,7 +146,8 @@ def accuracies(
     column: str, seed: int, *, data: Mapping[str, Any], width: float, recipe: Mapping[str, Any]
 ) -> dict[str, float]:
     """Test accuracy by the name in ``CLASSIFIERS``, per cent."""
-    split, all_three = divide(column, seed, **data), specification(width)
+    split = divide(column, seed, **data)
+    all_three = specification(width)
     trained = all_three(split.X_train)
     new = all_three(split.X_test, split.X_train)
     values = {}
@@ -192,7 +195,8 @@ def clusters(
 def eigenvector_kernels(gram: NDArray) -> tuple[NDArray, NDArray]:
     """Split a kernel into the rank-one kernels u_n u_n' of its eigenvectors (section 6.1)."""
     eigenvalues, vectors = np.linalg.eigh(gram)
-    eigenvalues, vectors = eigenvalues[::-1], vectors.T[::-1]
+    eigenvalues = eigenvalues[::-1]
+    vectors = vectors.T[::-1]
     rank = int((eigenvalues > len(eigenvalues) * np.finfo(float).eps * eigenvalues[0]).sum())
     kernels = vectors[:rank, :, None] * vectors[:rank, None, :]
     return kernels, eigenvalues[:rank] / eigenvalues[:rank].sum()

@@ -47,7 +47,8 @@ def known_truth(rng: np.random.Generator, settings: Mapping[str, Any]) -> Proble
     n = settings["n_train"]
     X = rng.normal(size=(n + settings["n_test"], 3))
     kernels = specification(settings["width"])
-    K, K_new = kernels(X[:n]), kernels(X[n:], X[:n])
+    K = kernels(X[:n])
+    K_new = kernels(X[n:], X[:n])
     options = {name: settings[name] for name in ("sigma", "varsigma")}
     options["combination"] = DirichletWeights(settings["tau"], settings["nu"])
     prior = CompositeKernelRegression(K, np.zeros(n), **options)
@@ -82,7 +83,8 @@ def coverage(column: str, seed: int, **settings: Any) -> dict[str, float]:
     """
     problem = PROBLEMS[column](np.random.default_rng(seed), settings)
     level = settings["level"] / 100
-    reach, scale = norm.isf((1 - level) / 2), problem.targets_new.std()
+    reach = norm.isf((1 - level) / 2)
+    scale = problem.targets_new.std()
     values = {}
     for name, options in settings["engines"].items():
         with warnings.catch_warnings():
@@ -105,7 +107,8 @@ def coverage(column: str, seed: int, **settings: Any) -> dict[str, float]:
 
 def coverage_study() -> Study:
     """Coverage of 90 % intervals, and errors, over 50 problems of each kind."""
-    kinds, tasks = {"known truth": ("new targets", "error", "weights")}, []
+    kinds = {"known truth": ("new targets", "error", "weights")}
+    tasks = []
     for column, settings in SETTINGS.items():
         own = kinds.get(column, ("new targets", "error"))
         rows = tuple(f"{name}: {kind}" for name in settings["engines"] for kind in own)

@@ -38,7 +38,9 @@ PLAIN = tuple(name for name, recipe in METHODS.items() if recipe["by"] != "Gibbs
 COLUMNS: dict[str, dict[str, Any]] = RECIPES["kato"]["columns"]
 MATRIX = "M"
 PARTS = {"small": 0.2, "large": 0.43}
-DISTANCE, COVERAGE, SMALLER = "distance", "coverage", "AUC of M, small part"
+DISTANCE = "distance"
+COVERAGE = "coverage"
+SMALLER = "AUC of M, small part"
 #: Ratio of Figure 2, per cent.
 HALF = 50
 #: The paper's own data set, of which the text gives the AUC on M; MKMC is EM.
@@ -194,7 +196,8 @@ def completion(
 
 def svm_auc(kernel: Any, labels: Any, train: NDArray) -> float:
     """Area under the ROC curve of an SVM on a kernel; of more classes, the mean of one-vs-rest."""
-    K, labels = np.asarray(kernel), np.asarray(labels)
+    K = np.asarray(kernel)
+    labels = np.asarray(labels)
     machine = OneVsRestClassifier(SVC(kernel="precomputed"))
     machine.fit(K[np.ix_(train, train)], labels[train])
     truth = label_binarize(labels[~train], classes=machine.classes_)
@@ -227,7 +230,8 @@ def _tasks() -> Iterator[Task]:
                 elif column["kernels"]:
                     measures.append(SMALLER)
                 rows = tuple(_row(method, ratio, m) for method in methods for m in measures)
-                skip, splits = skips[column["data"]], column[f"{prefix}splits"]
+                skip = skips[column["data"]]
+                splits = column[f"{prefix}splits"]
                 yield Task(name, rows, completion, settings, skip, splits)
 
 

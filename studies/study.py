@@ -35,9 +35,11 @@ RECIPES = tomllib.loads((FOLDER / "recipes.toml").read_text(encoding="utf-8"))
 #: Options of fits inside a unit.
 QUIET: dict[str, Any] = {"cores": 1, "progressbar": False, "log_likelihood": False}
 #: Level of the intervals of `verdict`, and least number of splits for one.
-LEVEL, FEWEST = 0.95, 5
+LEVEL = 0.95
+FEWEST = 5
 #: Margin in points per cent, and for other numbers as a share of the printed one.
-POINTS, SHARE = 2.0, 0.1
+POINTS = 2.0
+SHARE = 0.1
 
 
 class Published(NamedTuple):
@@ -236,14 +238,16 @@ def _line(
     sd = float(np.std(values, ddof=1)) if len(values) > 1 else np.nan
     difference = mean - paper.mean
     if study.published_splits == 1:
-        margin, reach = paper.rounding, 0.0
+        margin = paper.rounding
+        reach = 0.0
     else:
         unit = SHARE * abs(paper.mean) if task.column in study.relative else POINTS
         margin = max(unit, np.nan_to_num(theirs))
         reach = paper.rounding + half_width(
             sd, len(values), float(np.nan_to_num(theirs)), study.published_splits
         )
-    low, high = difference - reach, difference + reach
+    low = difference - reach
+    high = difference + reach
     if not values:
         told = f"failed: {errors[0]}" if errors else "not run"
         told = f"skipped: {task.skip}" if task.skip else told
@@ -281,7 +285,8 @@ def half_width(sd: float, number: int, theirs: float, published_splits: int) -> 
     """
     if number < FEWEST:
         return np.inf
-    ours, exact = sd**2 / number, theirs**2 / published_splits
+    ours = sd**2 / number
+    exact = theirs**2 / published_splits
     if ours + exact == 0:
         return 0.0
     degrees = (ours + exact) ** 2 / (ours**2 / (number - 1) + exact**2 / (published_splits - 1))

@@ -32,7 +32,8 @@ RECIPE = RECIPES["zhang2004"]
 DATA: dict[str, dict[str, Any]] = {
     column: {"classes": None} | row for column, row in RECIPE["data"].items()
 }
-CHAIN, BASELINES = RECIPE["chain"], RECIPE["baselines"]
+CHAIN = RECIPE["chain"]
+BASELINES = RECIPE["baselines"]
 
 
 @dataclass(frozen=True)
@@ -168,7 +169,8 @@ def baselines(
     """Classify with the posterior mean ``A21 A11^-1 K11`` of K21, and with the input kernel."""
     division = divide(column, seed, **data)
     n1 = len(division.K11)
-    A11, A21 = division.A[:n1, :n1], division.A[n1:, :n1]
+    A11 = division.A[:n1, :n1]
+    A21 = division.A[n1:, :n1]
     mean = solve(A11, A21.T, assume_a="pos").T @ division.K11
     search = GridSearchCV(KernelFisherDiscriminant(), {"ridge": ridges}, cv=folds)
     return {
@@ -181,7 +183,8 @@ def baselines(
 
 def table_1() -> Study:
     """Table 1: ionosphere, wine and, if the file is available, digits 1 to 4 of USPS."""
-    name, tasks = "zhang2004-table1", []
+    name = "zhang2004-table1"
+    tasks = []
     for column, recipe in DATA.items():
         data = {"data": recipe}
         skip = absence(recipe.get("name", column))

@@ -130,7 +130,8 @@ class Division:
 
     def leave_one_out(self, theta: NDArray) -> tuple[float, float]:
         """Accuracy of the nearest neighbour, and minus the mean squared error of the rows."""
-        K11, labels = self.K11, self.y_train
+        K11 = self.K11
+        labels = self.y_train
         rows = leave_one_out_rows(theta[: len(K11), : len(K11)], K11)
         nearest = labels[np.nanargmax(rows - np.diagonal(K11) / 2, axis=1)]
         return float(np.mean(nearest == labels)), -float(np.nanmean((rows - K11) ** 2))

@@ -32,7 +32,7 @@ from kernelzoo.inference import (
 )
 from kernelzoo.inference.engine.evaluation import python_mode
 from kernelzoo.models import Declaration, composite_kernel
-from kernelzoo.models.combinations.sums import RULES
+from kernelzoo.models.combinations.sums import COMBINATIONS_BY_NAME
 from kernelzoo.numerics.probit import class_probabilities
 
 OPTIONS = {"random_seed": 3, "progressbar": False}
@@ -43,7 +43,7 @@ X = np.random.default_rng(0).normal(1.0, 2.0, size=15)
 @pytest.fixture(scope="module", autouse=True)
 def registries():
     """Everything that is registered here is forgotten again: other tests look at registries."""
-    known = [PAPERS, RULES, MOVES]
+    known = [PAPERS, COMBINATIONS_BY_NAME, MOVES]
     before = [dict(registry) for registry in known]
     yield
     for registry, entries in zip(known, before, strict=True):

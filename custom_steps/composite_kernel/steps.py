@@ -45,7 +45,7 @@ from ..moves.metropolis import ConcentrationTuning, WalkTuning
 from ..moves.selection import update_selection
 
 #: Rules of combination whose weights the sweep moves.
-RULES = FixedWeights, DirichletWeights, Binary
+RULES_OF_SWEEP = FixedWeights, DirichletWeights, Binary
 
 
 class State(NamedTuple):
@@ -203,7 +203,8 @@ def sweep(
     alpha, phi, beta, varphi, gamma, varsigma = state
     rate = prior.varsigma
     terms = likelihood.terms(state, design, rng)
-    acceptance, evaluations = np.nan, 0
+    acceptance = np.nan
+    evaluations = 0
     joint = "varphi" in redraw and tuning.concentrations is None
 
     def evidence(weights: np.ndarray, precisions: np.ndarray = phi) -> float:
@@ -215,7 +216,8 @@ def sweep(
             beta, varphi, log_likelihood, tuning.weights, rng, moves
         )
     elif "beta" in redraw and prior.selection is not None:
-        log_odds, empty = prior.selection.log_odds(len(beta)), prior.selection.empty
+        log_odds = prior.selection.log_odds(len(beta))
+        empty = prior.selection.empty
         beta, evaluations = update_selection(beta, evidence, log_odds, rng, block, empty, moves)
     elif "beta" in redraw:
         learned = (prior.tau, prior.nu) if joint else None
@@ -287,15 +289,19 @@ class CompositeKernelGibbs(GibbsBlock):
         **shared: Unpack[Shared],
     ):
         check_arguments(CompositeKernelGibbs.__init__, locals())
-        self._marginal, self._moves, self._block = scheme == "marginal", moves, block
+        self._marginal = scheme == "marginal"
+        self._moves = moves
+        self._block = block
         super().__init__(vars, **shared)
 
     def prepare(self, model: Any, given: Names | None) -> tuple[Names, Names]:
         """Read kernels and responses."""
         owner = type(self).__name__
         owned = declared(model)
-        self._owned, collapsed = frozenset(owned), "alpha" not in model.named_vars
-        rule, prior = model.combination, {"sigma": model.sigma, "varsigma": model.varsigma}
+        self._owned = frozenset(owned)
+        collapsed = "alpha" not in model.named_vars
+        rule = model.combination
+        prior = {"sigma": model.sigma, "varsigma": model.varsigma}
         self._likelihood: Likelihood
         if isinstance(model, CompositeKernelRegression):
             self._likelihood = Regression(model.target_values)
@@ -313,7 +319,8 @@ class CompositeKernelGibbs(GibbsBlock):
         self._design = Design.of(design, constant=model.bias_apart)
         concentration = getattr(rule, "varphi", None) or 1.0
         # Values of parameters that are not variables of the model.
-        k, m = len(design), design.shape[2]
+        k = len(design)
+        m = design.shape[2]
         self._constants: dict[str, Any] = {
             "alpha": np.zeros(m),
             "beta": np.ones(k),

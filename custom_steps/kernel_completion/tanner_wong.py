@@ -55,7 +55,8 @@ class Constants(NamedTuple):
     @classmethod
     def of(cls, given: CompletionParameters) -> "Constants":
         """Factorise the kernels. O(n^3)."""
-        theta, K11 = given.theta, given.K11
+        theta = given.theta
+        K11 = given.K11
         n1 = len(K11)
         total = np.ascontiguousarray(cholesky(K11 + theta[:n1, :n1], lower=True))
         return cls(Spectrum.of(theta, K11), theta[n1:, :n1].copy(), total, given.r, given.eta)
@@ -89,7 +90,8 @@ def draw_joint(constants: Constants, missing: Missing, rng: np.random.Generator)
     Sigma22.1 ~ IW(r + eta, Q22^-1); B | Sigma22.1 ~ MN(-Q22^-1 Q21, Sigma22.1, Q11.2) with
     Q = (K + Theta)^-1, Q11.2 = (K11 + Theta11)^-1; Sigma11 ~ IW(r + eta - n2, K11 + Theta11).
     """
-    spectrum, df = constants.spectrum, constants.r + constants.eta
+    spectrum = constants.spectrum
+    df = constants.r + constants.eta
     n2, n1 = missing.K21.shape
     k = missing.K21 @ spectrum.V_inverse.T
     scale = schur_factor(constants, missing, k)
@@ -113,7 +115,9 @@ def draw_whole(constants: Constants, missing: Missing, rng: np.random.Generator)
     bartlett = Bartlett.draw(constants.r + constants.eta, n1 + n2, rng)
     F = bartlett.inverse_wishart_factor(factor)
     L = cholesky(F @ F.T, lower=True, overwrite_a=True, check_finite=False)
-    L11, L21, L22 = np.ascontiguousarray(L[:n1, :n1]), L[n1:, :n1], L[n1:, n1:]
+    L11 = np.ascontiguousarray(L[:n1, :n1])
+    L21 = L[n1:, :n1]
+    L22 = L[n1:, n1:]
     return Parameters(L11 @ L11.T, L22 @ L22.T, solve_right(np.ascontiguousarray(L21), L11))
 
 

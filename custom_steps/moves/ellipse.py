@@ -16,7 +16,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy import special
 
-from ...models.combinations.sums import SMALLEST
+from ...models.combinations.sums import LEAST_LOG_ARGUMENT
 from ...models.learned_scale import LearnedScale
 from .metropolis import log_gamma_draw
 
@@ -35,7 +35,8 @@ def normal_score(log_g: np.ndarray, shape: np.ndarray | float) -> np.ndarray:
     tiny = log_g < _LEADING_TERM
     # The dummy value keeps the unused branch finite.
     g = np.where(tiny, 1.0, np.exp(log_g))
-    below, above = special.gammainc(shape, g), special.gammaincc(shape, g)
+    below = special.gammainc(shape, g)
+    above = special.gammaincc(shape, g)
     score = np.where(below < above, special.ndtri(below), -special.ndtri(above))
     return np.where(tiny, special.ndtri_exp(shape * log_g - special.gammaln(shape + 1.0)), score)
 
@@ -69,7 +70,9 @@ def slice_on_ellipse(
     other = rng.standard_normal(len(z))
     level = current - rng.standard_exponential()
     angle = 2 * np.pi * rng.random()
-    lower, upper, evaluations = angle - 2 * np.pi, angle, 0
+    lower = angle - 2 * np.pi
+    upper = angle
+    evaluations = 0
     while upper - lower > _LEAST_BRACKET:
         proposal = np.cos(angle) * z + np.sin(angle) * other
         proposed = log_likelihood(proposal)
@@ -97,8 +100,9 @@ def update_simplex(
     outside the support. FloatingPointError where quantiles of the prior underflow.
     """
     k = len(beta)
-    log_g = np.log(np.maximum(beta, SMALLEST)) + log_gamma_draw(varphi.sum(), rng)
-    z, shape = normal_score(log_g, varphi), varphi
+    log_g = np.log(np.maximum(beta, LEAST_LOG_ARGUMENT)) + log_gamma_draw(varphi.sum(), rng)
+    z = normal_score(log_g, varphi)
+    shape = varphi
     if concentrations is not None:
         tau, nu = concentrations
         z = np.concatenate([z, normal_score(np.log(nu * varphi), tau)])
@@ -115,9 +119,14 @@ def update_simplex(
         return log_g - np.logaddexp.reduce(log_g), shapes
 
     def target(log_beta: np.ndarray) -> float:
-        return log_likelihood(np.exp(log_beta)) if log_beta.min() > np.log(SMALLEST) else -np.inf
+        return (
+            log_likelihood(np.exp(log_beta))
+            if log_beta.min() > np.log(LEAST_LOG_ARGUMENT)
+            else -np.inf
+        )
 
-    log_beta, evaluations = np.log(np.maximum(beta, SMALLEST)), 1
+    log_beta = np.log(np.maximum(beta, LEAST_LOG_ARGUMENT))
+    evaluations = 1
     current = log_likelihood(np.exp(log_beta))
     if not np.isfinite(current):
         raise FloatingPointError(
@@ -156,7 +165,8 @@ def move_rate(
     These products have the law Gamma(shape, 1) whatever the rate is, and log rate is normal. The
     likelihood is that of the precisions. Also counts its evaluations, about four.
     """
-    products, centre = rate * precisions, np.log(prior.median)
+    products = rate * precisions
+    centre = np.log(prior.median)
 
     def rate_at(z: np.ndarray) -> float:
         return float(np.exp(centre + prior.sigma * z[0]))

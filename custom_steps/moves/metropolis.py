@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import gammaln
 
-from ...models.combinations.sums import SMALLEST
+from ...models.combinations.sums import LEAST_LOG_ARGUMENT
 
 # Target acceptance probabilities for joint proposals of several coordinates, and for one
 # coordinate.
@@ -64,7 +64,8 @@ def walk(
             continue
         acceptance += np.exp(min(log_ratio, 0.0))
         if threshold < log_ratio:
-            x, current = proposal, proposed
+            x = proposal
+            current = proposed
     return x, acceptance / moves
 
 
@@ -153,7 +154,8 @@ def weights_likelihood(
     `partial` (S, n) are the functions f_s of each kernel, and `linear` (n,) responses times their
     precisions w. O(S^2 n), and O(S^2) per call of the result.
     """
-    quadratic, slope = (w * partial) @ partial.T, partial @ linear
+    quadratic = (w * partial) @ partial.T
+    slope = partial @ linear
     return lambda beta: float(beta @ slope - 0.5 * (beta @ quadratic @ beta))
 
 
@@ -173,7 +175,7 @@ def update_weights(
 
     def log_density(ratios: np.ndarray) -> float:
         log_beta = _log_weights(ratios)
-        if log_beta.min() < np.log(SMALLEST):
+        if log_beta.min() < np.log(LEAST_LOG_ARGUMENT):
             return -np.inf
         return log_likelihood(np.exp(log_beta)) + log_weights_density(log_beta, rho)
 
@@ -183,7 +185,7 @@ def update_weights(
 
 def _log_ratios(beta: np.ndarray) -> np.ndarray:
     """Logarithms (S - 1,) of the ratios of weights to the last one."""
-    log_beta = np.log(np.maximum(beta, SMALLEST))
+    log_beta = np.log(np.maximum(beta, LEAST_LOG_ARGUMENT))
     return log_beta[:-1] - log_beta[-1]
 
 
@@ -209,7 +211,7 @@ def update_concentrations(
     ratio A(rho, rho*).
     """
     log_rho = np.log(rho)
-    log_beta = np.log(np.maximum(beta, SMALLEST))
+    log_beta = np.log(np.maximum(beta, LEAST_LOG_ARGUMENT))
     log_gamma = log_beta + log_gamma_draw(rho.sum(), rng)
     current = log_concentration_density(log_rho, log_gamma, mu, lam)
     jumps = np.exp(tuning.log_steps) * rng.standard_normal((moves, len(rho)))

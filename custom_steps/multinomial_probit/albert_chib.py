@@ -23,7 +23,7 @@ from pytensor.tensor import TensorVariable
 
 from ...models.combinations.normal_coordinates import draw_hyperparameters
 from ...models.combinations.products import FixedProduct, Product
-from ...models.combinations.sums import SMALLEST, Binary, Combination, FixedWeights, Mean
+from ...models.combinations.sums import LEAST_LOG_ARGUMENT, Binary, Combination, FixedWeights, Mean
 from ...models.learned_scale import LearnedScale
 from ...models.multinomial_probit import Composition, MultinomialProbit
 from ...validation import Count, CountOrZero, argument_error, check_arguments
@@ -79,7 +79,8 @@ class Info(NamedTuple):
 
 def initial_tuning(composition: Composition) -> Tuning:
     """Return untuned proposals for the learned variables of a composition."""
-    n_kernels, n_walked = len(composition.known), len(composition.coordinates)
+    n_kernels = len(composition.known)
+    n_walked = len(composition.coordinates)
     is_mean = isinstance(composition.rule, Mean)
     of_walk = metropolis.initial_walk_tuning(np.eye(n_walked)) if n_walked else None
     return Tuning(
@@ -149,7 +150,8 @@ def sweep(
     W = draw_regressors(y, new["zeta"], composite, composition.gram(new, composite), rng)
     W = draw_shift(W, new["zeta"], rng)
     if isinstance(upsilon, LearnedScale):
-        f, before = composite @ W.T, float(new["upsilon"])
+        f = composite @ W.T
+        before = float(new["upsilon"])
         W, rate = move_scale(W, f, labels, tau, before, upsilon, rng)
         new["upsilon"] = np.asarray(rate)
     else:
@@ -265,7 +267,7 @@ def _walk(
 
     def log_density(psi: np.ndarray) -> float:
         values = coordinates.values(psi)
-        if any((value <= SMALLEST).any() for value in values.values()):
+        if any((value <= LEAST_LOG_ARGUMENT).any() for value in values.values()):
             return -np.inf
         composite = task.composition.composite(task.new | values)
         if not np.isfinite(composite).all():
@@ -337,9 +339,11 @@ class AlbertChib(GibbsBlock):
         model.check_stand_ins()
         self._composition = model.composition
         self._labels = model.label_codes.astype(np.intp)
-        self._tau, self._upsilon = model.tau, model.upsilon
+        self._tau = model.tau
+        self._upsilon = model.upsilon
         owned = declared(model)
-        tuning, moves = self.initial_tuning(), self._moves
+        tuning = self.initial_tuning()
+        moves = self._moves
         walked = tuning.given_regressors is not None and not moves.collapsed
         if not moves.given_regressors and (tuning.weights is not None or walked):
             rule = "1 or more: no other move changes the weights or kernel parameters"

@@ -87,7 +87,8 @@ def _factors(
 
     L is valid until the next class. Cost: one Cholesky factorisation of size M per class.
     """
-    projected, buffer = y.T @ composite, np.empty_like(gram)
+    projected = y.T @ composite
+    buffer = np.empty_like(gram)
     for c, precisions in enumerate(1.0 / zeta):
         factor = precision_factor_or_none(gram, precisions, buffer)
         if factor is None:

@@ -31,7 +31,7 @@ from scipy.interpolate import CubicSpline
 from scipy.special import digamma, gammaln
 
 from ...models.combinations.normal_coordinates import draw_hyperparameters
-from ...models.combinations.sums import SMALLEST, Mean
+from ...models.combinations.sums import LEAST_LOG_ARGUMENT, Mean
 from ...models.multinomial_probit import Composition
 from ..moves.metropolis import log_gamma_draw
 
@@ -126,7 +126,8 @@ class GammaMixture:
             proposal = mode + width * np.where(rng.uniform(size=shape) < 0.5, -away, away)
             level = highest - beyond - rng.standard_exponential(shape)
             accepted = (level < log_kernel(proposal)) & np.isnan(rho)
-            first, drawn = accepted.argmax(axis=0), accepted.any(axis=0)
+            first = accepted.argmax(axis=0)
+            drawn = accepted.any(axis=0)
             rho[drawn] = np.take_along_axis(proposal, first[None], axis=0)[0, drawn]
         return rho
 
@@ -174,7 +175,8 @@ def _bisect(
     for _ in range(_HALVINGS):
         middle = (lower + upper) / 2
         below = is_below(middle)
-        lower, upper = np.where(below, middle, lower), np.where(below, upper, middle)
+        lower = np.where(below, middle, lower)
+        upper = np.where(below, upper, middle)
     return (lower + upper) / 2
 
 
@@ -205,7 +207,8 @@ class KernelCoordinates:
     @classmethod
     def of(cls, composition: Composition) -> Self:
         """Return the coordinates of all variables of a composition; 0.15 s for `Mean`."""
-        rule, mixture = composition.rule, None
+        rule = composition.rule
+        mixture = None
         if composition.learned and isinstance(rule, Mean):
             mixture = GammaMixture.of(rule.mu, rule.lam)
         return cls(composition, mixture)
@@ -217,7 +220,7 @@ class KernelCoordinates:
         """Coordinates of values; sum g, which is independent of beta, is drawn."""
         parts = [np.empty(0)]
         if self.mixture is not None:
-            log_g = np.log(np.maximum(values["beta"], SMALLEST))
+            log_g = np.log(np.maximum(values["beta"], LEAST_LOG_ARGUMENT))
             parts.append(self.mixture.coordinate(log_g + log_gamma_draw(values["rho"].sum(), rng)))
         if len(self.composition.coordinates):
             parts.append(self.composition.coordinates.psi(values))
@@ -225,11 +228,12 @@ class KernelCoordinates:
 
     def values(self, u: np.ndarray, rng: np.random.Generator) -> Values:
         """Values at a position, with new draws of their hyperparameters."""
-        z, psi = u[: self._n_weights], u[self._n_weights :]
+        z = u[: self._n_weights]
+        psi = u[self._n_weights :]
         new = self._normal_values(psi)
         if self.mixture is not None:
             log_g, _ = self.mixture.log_gamma(z)
-            new["beta"] = np.maximum(simplex(log_g), SMALLEST)
+            new["beta"] = np.maximum(simplex(log_g), LEAST_LOG_ARGUMENT)
             new["rho"] = self.mixture.draw_concentrations(log_g, rng)
         elif self.composition.coordinates.n_exponents:
             normal = self.composition.coordinates
@@ -238,9 +242,12 @@ class KernelCoordinates:
 
     def at(self, u: np.ndarray, weights: np.ndarray | None = None) -> KernelPoint | None:
         """Composite kernel at a position, for `weights` without coordinates; None off support."""
-        z, psi = u[: self._n_weights], u[self._n_weights :]
-        log_prior, values = -0.5 * float(psi @ psi), self._normal_values(psi)
-        slope_of_z, velocity = z, z
+        z = u[: self._n_weights]
+        psi = u[self._n_weights :]
+        log_prior = -0.5 * float(psi @ psi)
+        values = self._normal_values(psi)
+        slope_of_z = z
+        velocity = z
         if self.mixture is not None:
             log_density, slope_of_z = self.mixture.value_and_slope(z)
             log_prior += log_density
@@ -248,7 +255,7 @@ class KernelCoordinates:
             values["beta"] = simplex(log_g)
         if not np.isfinite(log_prior):
             return None
-        if any(value.min() <= SMALLEST for value in values.values()):
+        if any(value.min() <= LEAST_LOG_ARGUMENT for value in values.values()):
             return None
         terms = self.composition.terms(values)
         s, n, m = terms.shape
@@ -272,7 +279,9 @@ class KernelCoordinates:
         `point` is what `at` gives at u. O(S N M) for weights of `Mean`. Derivatives in psi are
         differences: O(N M) for an exponent, and one kernel, O(N M D), for a parameter.
         """
-        psi, beta, parts = u[self._n_weights :], point.weights, [np.empty(0)]
+        psi = u[self._n_weights :]
+        beta = point.weights
+        parts = [np.empty(0)]
         if self.mixture is not None:
             slope_of_beta = point.terms.reshape(len(beta), -1) @ slope.ravel()
             of_beta = point.velocity * beta * (slope_of_beta - beta @ slope_of_beta)
@@ -289,7 +298,9 @@ class KernelCoordinates:
 
     def _changed_totals(self, point: KernelPoint, changed: Values) -> Iterator[np.ndarray]:
         """Weighted sums with one exponent or parameter changed, in the order of psi."""
-        composition, values, beta = self.composition, point.values, point.weights
+        composition = self.composition
+        values = point.values
+        beta = point.weights
         if composition.coordinates.n_exponents:
             for s, term in enumerate(point.terms):
                 yield point.total + (changed["beta"][s] - beta[s]) * term

@@ -20,9 +20,9 @@ of W are
 
 A shortens the first principal axes Q of the composite kernel at the centre of the prior, where the
 curvature is high: the more, the larger upsilon is. A known upsilon shortens them to no less than
-REACH times the spread that tuning sees: at a large scale all objects are well classified, and the
-curvature is low. sinh shortens the tails of Student's t. Far from the origin it mixes axes of high
-and low curvature: kernels of larger norm need a larger b.
+SHORTEST_AXIS times the spread that tuning sees: at a large scale all objects are well classified,
+and the curvature is low. sinh shortens the tails of Student's t. Far from the origin it mixes axes
+of high and low curvature: kernels of larger norm need a larger b.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -53,7 +53,8 @@ BEND = 3.0
 BENT_NORM = 30.0
 # Curvature of -log P(t | f) in f that lengths of axes assume: a value between that of misclassified
 # objects, about one half, and that of well classified ones, zero. Larger lengths count as one.
-STIFFNESS, SHORT = 0.01, 0.95
+STIFFNESS = 0.01
+SHORTEST_LENGTH = 0.95
 # Scale in the mass matrix of the coordinates of kernels.
 SCALE_OF_KERNEL = 0.5
 # Length of the trajectories that anneal a move of the selection, in lengths of the main one, and
@@ -64,7 +65,8 @@ STAGES = 20
 type Values = dict[str, np.ndarray]
 FIRST_STEP = 0.1
 # Number of tuning sweeps that find a spread and a step, and shortest axis in units of the spread.
-WINDOW, REACH = 75, 0.6
+WINDOW = 75
+SHORTEST_AXIS = 0.6
 # Number of last tuning sweeps with trajectories of full length. Earlier sweeps only find the
 # posterior and a step size, for which a fraction of the length suffices. A multiple of WINDOW:
 # longer trajectories reach regions of higher curvature, where the step is tuned anew.
@@ -72,7 +74,8 @@ FULL_LENGTH = 2 * WINDOW
 FRACTION = 1 / 8
 # Share of the sweeps given a learned upsilon with shorter steps, and how much shorter they are. At
 # scales far above the usual one the usual steps are too long, and chains would stay there.
-FINE_SHARE, FINER = 0.2, 4.0
+FINE_SHARE = 0.2
+FINER = 4.0
 
 
 class Info(NamedTuple):
@@ -134,7 +137,8 @@ class Target:
         rate = upsilon.median if isinstance(upsilon, LearnedScale) else upsilon
         scale = np.ones(n_classes * len(axes))
         scale = np.append(scale, np.full(len(kernels), SCALE_OF_KERNEL))
-        composition, rule = kernels.composition, kernels.composition.rule
+        composition = kernels.composition
+        rule = kernels.composition.rule
         selection = rule if composition.learned and isinstance(rule, Binary) else None
         has_variables = len(kernels) > 0 or selection is not None
         known = None if has_variables else composition.composite({})
@@ -188,12 +192,15 @@ class Target:
 
         x, u = self.split(position)
         gradient = np.zeros_like(position)
-        prior, point, composite = 0.0, None, self.known
+        prior = 0.0
+        point = None
+        composite = self.known
         if composite is None:
             point = self.kernels.at(u, weights)
             if point is None:
                 return -np.inf, gradient
-            prior, composite = point.log_prior, point.composite
+            prior = point.log_prior
+            composite = point.composite
 
         growth = np.exp(self.along_axes(x, self.lengths) / self.bend)
         standard, stretch, tail, slope = parts = np.empty((4, *x.shape))
@@ -224,7 +231,7 @@ def _coordinates(
     reach = eigenvalues.clip(0) * squared_scale
     bend = BEND * max(1.0, np.sqrt(np.sqrt(reach.max()) / BENT_NORM))
     lengths = 1 / np.sqrt(1 + STIFFNESS * reach)
-    short = lengths < SHORT
+    short = lengths < SHORTEST_LENGTH
     return axes[:, short], lengths[short], bend
 
 
@@ -246,7 +253,9 @@ def marginal_sweep(
     start = target.position(values, rng)
     log_density = partial(target.log_density, weights=values.get("beta"))
     move = hamiltonian_move(log_density, start, target.scale, step, length, rng)
-    position, info, new = move.position, Info(move.acceptance, move.steps), {}
+    position = move.position
+    info = Info(move.acceptance, move.steps)
+    new = {}
     if target.selection is not None:
         chosen = annealed_move(
             values["beta"],
@@ -259,13 +268,16 @@ def marginal_sweep(
             length=length * PART,
             stages=stages,
         )
-        position, new["beta"] = chosen.position, chosen.beta
+        position = chosen.position
+        new["beta"] = chosen.beta
         info = Info(move.acceptance, move.steps + chosen.evaluations, chosen.acceptance)
-    W, upsilon = target.regressors(position), target.upsilon
+    W = target.regressors(position)
+    upsilon = target.upsilon
     of_kernel = target.split(position)[1]
     new |= target.kernels.values(of_kernel, rng)
     if target.prior is not None:
-        f, prior = target.kernels.composition.composite({**values, **new}) @ W.T, target.prior
+        f = target.kernels.composition.composite({**values, **new}) @ W.T
+        prior = target.prior
         W, upsilon = move_scale(W, f, target.labels, target.tau, upsilon, prior, rng)
         new["upsilon"] = np.asarray(upsilon)
     # Right after the moves, which have integrated them out.
@@ -293,7 +305,8 @@ def _proposal(beta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         s = rng.integers(len(beta))
         new[s] = 1 - new[s]
     elif 0 < beta.sum() < len(beta):
-        new[rng.choice(np.flatnonzero(beta))], new[rng.choice(np.flatnonzero(beta == 0))] = 0, 1
+        new[rng.choice(np.flatnonzero(beta))] = 0
+        new[rng.choice(np.flatnonzero(beta == 0))] = 1
     return new
 
 
@@ -321,7 +334,9 @@ def annealed_move(
     if np.array_equal(new, beta) or not (rule.empty or new.any()):
         return Selected(beta, position, 0.0, 0)
     change = (new - beta).astype(float)
-    log_ratio, moved, evaluations = float(rule.log_odds(len(beta)) @ change), position, 0
+    log_ratio = float(rule.log_odds(len(beta)) @ change)
+    moved = position
+    evaluations = 0
     before = log_density_at(beta.astype(float))
     for stage in range(1, stages + 1):
         after = log_density_at(beta + stage / stages * change)
@@ -331,7 +346,8 @@ def annealed_move(
             return Selected(beta, position, 0.0, evaluations)
         if stage < stages:
             move = hamiltonian_move(after, moved, scale, step, length, rng)
-            moved, evaluations = move.position, evaluations + move.steps
+            moved = move.position
+            evaluations = evaluations + move.steps
         before = after
     acceptance = float(np.exp(min(log_ratio, 0.0)))
     if rng.uniform() < acceptance:
@@ -376,7 +392,9 @@ class MarginalProbit(GibbsBlock):
         **shared: Unpack[Shared],
     ):
         check_arguments(MarginalProbit.__init__, locals())
-        self._length, self._target_accept, self._stages = length, target_accept, stages
+        self._length = length
+        self._target_accept = target_accept
+        self._stages = stages
         super().__init__(vars, **shared)
 
     def prepare(self, model: Any, given: Names | None) -> tuple[Names, Names]:
@@ -408,7 +426,8 @@ class MarginalProbit(GibbsBlock):
         self._start(tune)
 
     def _start(self, tune: int) -> None:
-        self.lengths, self._left = self._target.lengths, tune
+        self.lengths = self._target.lengths
+        self._left = tune
         self._seen: list[np.ndarray] = []
 
     def _adapt(self, acceptance: float | None, values: Mapping[str, np.ndarray]) -> None:
@@ -424,7 +443,8 @@ class MarginalProbit(GibbsBlock):
         self._seen.append(along - along.mean(axis=0))
         if self._left % WINDOW == 0:
             spread = np.std(self._seen, axis=0).mean(axis=0)
-            self.lengths, self._seen = np.clip(REACH * spread, self._target.lengths, 1), []
+            self.lengths = np.clip(SHORTEST_AXIS * spread, self._target.lengths, 1)
+            self._seen = []
             self.tuning = self.initial_tuning(float(self.tuning.current(tune=False)))
 
     def sweep(
@@ -436,7 +456,8 @@ class MarginalProbit(GibbsBlock):
         length = self._length * (FRACTION if is_short else 1)
         is_fine = self._target.prior is not None and rng.uniform() < FINE_SHARE
         if is_fine:
-            step, length = step / FINER, length / FINER / 2
+            step = step / FINER
+            length = length / FINER / 2
         target = replace(self._target, lengths=self.lengths)
         new, info = marginal_sweep(
             values, target, rng, step=step, length=length, stages=self._stages

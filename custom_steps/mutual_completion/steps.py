@@ -80,10 +80,13 @@ def impute(
     :math:`Q_{vv}`, :math:`Q_{hv} = B' Q_{vv} + R Z L'`. The noise Z is overrelaxed from that of the
     old Q_hv (m, n), if given as `start`.
     """
-    visible, hidden = known.kernel.visible, known.kernel.hidden
-    n, m = len(visible), len(hidden)
+    visible = known.kernel.visible
+    hidden = known.kernel.hidden
+    n = len(visible)
+    m = len(hidden)
     rows = M[hidden]
-    schur, hv = rows.take(hidden, axis=1).T, np.empty((m, 0))
+    schur = rows.take(hidden, axis=1).T
+    hv = np.empty((m, 0))
     if n:
         block = M[visible].take(visible, axis=1).T
         C = cholesky(block, lower=True, overwrite_a=True, check_finite=False)
@@ -172,7 +175,8 @@ class MutualImputation(_MutualStep):
     ) -> tuple[Mapping[str, Array], dict[str, Any]]:
         """Redraw the missing blocks."""
         L = triangle(self._problem.n_objects).unpack(values["M"])
-        M, drawn = L @ L.T, {}
+        M = L @ L.T
+        drawn = {}
         overrelaxed = self._is_overrelaxed()
         for known, nu in zip(self._known, self._problem.nu, strict=True):
             kernel = known.kernel
@@ -197,7 +201,9 @@ class MutualPosterior(_MutualStep):
     ) -> tuple[Mapping[str, Array], dict[str, Any]]:
         """Redraw M."""
         problem = self._problem
-        n, nu, strength = problem.n_objects, problem.nu, problem.strength
+        n = problem.n_objects
+        nu = problem.nu
+        strength = problem.strength
         half = half_of_visible(problem.kernels, nu, n, strength)
         for known, weight in zip(self._known, nu, strict=True):
             kernel = known.kernel

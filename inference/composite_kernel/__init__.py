@@ -6,7 +6,7 @@ from typing import Literal
 
 from pymc.step_methods.compound import BlockedStep
 
-from ...custom_steps.composite_kernel.steps import RULES, CompositeKernelGibbs
+from ...custom_steps.composite_kernel.steps import RULES_OF_SWEEP, CompositeKernelGibbs
 from ...models.composite_kernel import CompositeKernelClassification, CompositeKernelRegression
 from ...validation import Count
 from ..engine.engine import Run, unknown_combination
@@ -40,7 +40,9 @@ def composite_kernel_steps(
 
 REGRESSION = Paper(
     CompositeKernelRegression,
-    gibbs=Algorithm(composite_kernel_steps, unless=partial(unknown_combination, rules=RULES)),
+    gibbs=Algorithm(
+        composite_kernel_steps, unless=partial(unknown_combination, rules=RULES_OF_SWEEP)
+    ),
     vb=Algorithm(fit_composite_kernel, unless=vb.unsupported, in_blocks=True),
     map=Algorithm(map.find_composite_kernel_mode, unless=map.unsupported),
     predict=partial(predict_targets, responses_of),

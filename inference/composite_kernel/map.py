@@ -52,7 +52,7 @@ type Array = npt.NDArray[np.float64]
 RIDGES = (1.0, 0.1, 0.01, 0.001)
 # Tolerance of residuals and duality gap of the quadratic programme, relative to the mean diagonal
 # entry of the quadratic.
-PRECISION = 1e-12
+RELATIVE_PRECISION = 1e-12
 
 
 @dataclass(frozen=True)
@@ -212,10 +212,11 @@ def maximize_on_simplex(linear: Array, quadratic: Array, near: Array) -> Array:
     size = np.trace(quadratic) / len(linear)
     if not size > 0:
         return near  # A = 0 implies b = 0 here: nothing depends on the weights.
-    A, b = quadratic / size, linear / size
+    A = quadratic / size
+    b = linear / size
     solver = piqp.DenseSolver()
     settings = solver.settings
-    settings.eps_abs = settings.eps_duality_gap_abs = PRECISION
+    settings.eps_abs = settings.eps_duality_gap_abs = RELATIVE_PRECISION
     settings.eps_rel = settings.eps_duality_gap_rel = 0.0
     lower = np.zeros_like(b)
     solver.setup(A, -b, np.ones((1, len(b))), np.ones(1), x_l=lower)

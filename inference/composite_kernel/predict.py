@@ -51,7 +51,8 @@ def responses_of(
 ) -> tuple[Callable[[slice, np.random.Generator], Responses], DataArray]:
     """Return the responses of new objects by draw, for `predict_targets`."""
     check_draws(model, posterior, "alpha", "beta", "gamma", *(["phi"] * model.collapsed))
-    stack, parameters = stack_of_new_objects(model, kernels_new), _draws_of(model, posterior)
+    stack = stack_of_new_objects(model, kernels_new)
+    parameters = _draws_of(model, posterior)
     new = model.functions(stack.to_numpy())
 
     def responses(block: slice, rng: np.random.Generator) -> Responses:
@@ -74,7 +75,9 @@ def _expected_responses(
 
     alpha is integrated out at each draw of beta and gamma (section 4.3). O(N M^2 + M^3) per draw.
     """
-    expected, variances, responses = [], [], []
+    expected = []
+    variances = []
+    responses = []
     for beta, phi, gamma in zip(drawn["weights"], drawn["phi"], drawn["gamma"], strict=True):
         trained = np.tensordot(beta, model.design, axes=1)
         law = primal(trained, gamma, gamma * model.target_values, phi)
@@ -93,7 +96,8 @@ def probabilities_of(
     Reads the draws of alpha and beta in `posterior`. `kernels_new` is as in `predict`.
     """
     check_draws(model, posterior, "alpha", "beta")
-    stack, drawn = stack_of_new_objects(model, kernels_new), _draws_of(model, posterior)
+    stack = stack_of_new_objects(model, kernels_new)
+    drawn = _draws_of(model, posterior)
     new = model.functions(stack.to_numpy())
 
     def probabilities(block: slice) -> NDArray:

@@ -31,7 +31,7 @@ import numpy.typing as npt
 import pymc as pm
 import xarray as xr
 
-from ...custom_steps.composite_kernel.steps import RULES
+from ...custom_steps.composite_kernel.steps import RULES_OF_SWEEP
 from ...models.combinations.sums import Binary, DirichletWeights, FixedWeights
 from ...models.composite_kernel import (
     Basis,
@@ -114,7 +114,9 @@ class State:
 def start(data: Data, n_functions: int, beta: Array) -> State:
     """State before the first iteration: phi, gamma or xi 1, varphi by its prior."""
     weights = Weights.start(data.rule, beta, data.priors.get("varphi"), data.constant)
-    noise, none, one = data.likelihood.start(), np.zeros(n_functions), np.ones(n_functions)
+    noise = data.likelihood.start()
+    none = np.zeros(n_functions)
+    one = np.ones(n_functions)
     linear = np.zeros(len(weights.mean))
     return State(
         alpha=Regressors(none[None], none[None], 0.0, linear, weights.second),
@@ -154,7 +156,8 @@ def _update_regressors(data: Data, state: State) -> State:
 
 def _update_precisions(data: Data, state: State) -> State:
     """Q(phi), rates (M,), section 4.1: outputs share the precision of a function."""
-    prior, alpha = data.priors["phi"], state.alpha
+    prior = data.priors["phi"]
+    alpha = state.alpha
     squares = (alpha.mean**2 + alpha.var).sum(axis=0)
     phi = Gamma(prior.shape + 0.5 * len(alpha.mean), prior.rate + 0.5 * squares)
     return replace(state, phi=phi)
@@ -171,7 +174,8 @@ def _update_weights(data: Data, state: State) -> State:
 
 def _bound(data: Data, state: State) -> float:
     """Bound on the log evidence, right after all factors have been updated."""
-    prior, alpha = data.priors["phi"], state.alpha
+    prior = data.priors["phi"]
+    alpha = state.alpha
     rates = np.asarray(state.phi.rate)
     of_alpha = regressors_bound(
         prior.shape, float(prior.rate), alpha.log_det, rates, len(alpha.mean)
@@ -206,7 +210,7 @@ def unsupported(model: CompositeKernelModel) -> str | None:
         return "it needs alpha in the declaration; declare it with collapsed=False"
     if isinstance(model.varsigma, LearnedScale):
         return "it cannot learn varsigma; give a number, which kz.select can choose"
-    return unknown_combination(model, RULES) or too_many_selections(model)
+    return unknown_combination(model, RULES_OF_SWEEP) or too_many_selections(model)
 
 
 def _inputs(model: CompositeKernelModel) -> Data:
@@ -339,13 +343,15 @@ def path_of_scales(data: Data, n_kernels: int, scales: Sequence[float]) -> Itera
         data = data.scaled(scale)
         phi = replace(state.phi, rate=state.phi.rate + (scale - before))
         state = replace(state, phi=phi, objective=-np.inf)
-        state, before = ascended(state, partial(update, data), COORDINATES), scale
+        state = ascended(state, partial(update, data), COORDINATES)
+        before = scale
         yield state
 
 
 def _parameters(data: Data, state: State, model: pm.Model) -> xr.Dataset:
     """Parameters of Q."""
-    mean, sd = state.alpha.mean, np.sqrt(state.alpha.var)
+    mean = state.alpha.mean
+    sd = np.sqrt(state.alpha.var)
     of_alpha = ("output", "function") if data.several else ("function",)
     variables: dict[str, Any] = {
         "alpha_mean": (of_alpha, mean if data.several else mean[0]),

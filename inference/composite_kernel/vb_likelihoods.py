@@ -112,7 +112,10 @@ class Gaussian:
         self, noise: Array, phi: Array, beta_mean: Array, beta_second: Array
     ) -> Regressors:
         """Q(alpha)."""
-        means, variances, log_det, seconds = [], [], 0.0, []
+        means = []
+        variances = []
+        log_det = 0.0
+        seconds = []
         groups = self._shape / noise, beta_mean @ self.projections
         factors = self.precisions(noise, phi, beta_second)
         for gamma, targets, (factor, pivots) in zip(*groups, factors, strict=True):
@@ -210,7 +213,8 @@ class Bernoulli:
         log_det = -2 * np.log(pivots).sum()
         trtri = lapack.get_lapack_funcs("trtri", (factor,))
         root, _ = trtri(factor, lower=True, overwrite_c=True)
-        mean, trmv = beta_mean @ self.projections, blas.get_blas_funcs("trmv", (root,))
+        mean = beta_mean @ self.projections
+        trmv = blas.get_blas_funcs("trmv", (root,))
         for transposed in (False, True):
             mean = trmv(root, mean, lower=True, trans=transposed)
         mean = mean.astype(float, copy=False)
@@ -269,7 +273,8 @@ def _rows(
 def _sums_of_chunk(
     chunk: npt.NDArray[np.floating], targets: Array, functions: Basis
 ) -> tuple[Any, Any]:
-    products, projections = np.zeros(()), np.zeros(())
+    products = np.zeros(())
+    projections = np.zeros(())
     for objects, rows in _rows(chunk, functions):
         products = products + KernelProducts.of(rows).products
         projections = projections + products_with_targets(rows, targets[objects].T)
@@ -289,7 +294,8 @@ def _gram_of_chunk(
 
     O(K^2 N M + K N M^2), in the precision of `root`, as is the next function.
     """
-    total, syrk = root.dtype.type(0), blas.get_blas_funcs("syrk", (root,))
+    total = root.dtype.type(0)
+    syrk = blas.get_blas_funcs("syrk", (root,))
     scale = scale.astype(root.dtype, copy=False)
     for objects, rows in _rows(chunk, functions, root.dtype):
         scaled = rows * scale[objects, None]
@@ -305,7 +311,8 @@ def _moments_of_chunk(
 
     alpha has this mean and the covariance root' root, `root` lower triangular.
     """
-    moments, trmm = [], blas.get_blas_funcs("trmm", (root,))
+    moments = []
+    trmm = blas.get_blas_funcs("trmm", (root,))
     for _, rows in _rows(chunk, functions, root.dtype):
         f = (rows @ mean.astype(rows.dtype, copy=False)).astype(float, copy=False)
         flat = rows.copy().reshape(-1, len(mean)).T

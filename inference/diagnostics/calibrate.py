@@ -43,11 +43,11 @@ type Values = dict[str, NDArray]
 
 OWNER = "calibrate"
 # Largest number of points at which an ECDF is compared.
-POINTS = 100
+MOST_ECDF_POINTS = 100
 # Standard normal numbers that stand for the law of the truth.
 NORMAL = stats.norm.ppf((np.arange(400) + 0.5) / 400)
 #: Independent posterior draws among which a truth is ranked.
-DRAWS = 31
+RANKED_DRAWS = 31
 # Probability that a calibrated engine's ranks leave any of the bands.
 ERROR_RATE = 0.01
 # Probability with which the stated errors are found.
@@ -66,9 +66,10 @@ class Band:
 
     def __init__(self, n: int, level: float):
         self.n = n
-        parts = min(n, POINTS)
+        parts = min(n, MOST_ECDF_POINTS)
         self.points = np.arange(1, parts) / parts
-        low, high = 0.0, 1.0
+        low = 0.0
+        high = 1.0
         for _ in range(40):
             middle = (low + high) / 2
             self.bound_each(middle)
@@ -214,7 +215,8 @@ def calibrate(
     names = {f"{runs.recipe}-{number}": number for number in range(replicates)}
     # A model that cannot be simulated is refused at once.
     _ = runs.simulator
-    title, cores = f"Calibration of {engine.name}", cores or 1
+    title = f"Calibration of {engine.name}"
+    cores = cores or 1
     found = records(runs, names, title=title, store=store, cores=cores, progressbar=progressbar)
     with closing(found):
         by_number = {names[name]: record for name, record in found}
@@ -271,7 +273,8 @@ def _tree(replicated: Mapping[int, Record], model: pm.Model) -> DataTree:
     listed = ", ".join(f"{name} ({n} of {group[name][0, 0].size})" for name, n in wrong.items())
     kept = f"{', '.join(names)} ({n_elements} elements)"
     within = f"the ranks of {listed} leave" if wrong else f"the ranks of {kept} stay within"
-    level, power = 100 * (1 - ERROR_RATE), 100 * POWER
+    level = 100 * (1 - ERROR_RATE)
+    power = 100 * POWER
     lines = [
         f"{within} their bands ({level:g} % simultaneous, {len(made)} replicates).",
         f"The check detects a bias of {bias:.2g} posterior standard deviations, or standard "
@@ -281,7 +284,7 @@ def _tree(replicated: Mapping[int, Record], model: pm.Model) -> DataTree:
         lines.append(f"{len(failures)} fits failed: see the attribute 'failures'.")
     if unfinished := tree.attrs["not_converged"]:
         lines.append(f"{unfinished} fits did not converge; their ranks are included.")
-    if draws < DRAWS:
+    if draws < RANKED_DRAWS:
         lines.append(f"Ranks are among {draws} effective draws: use more 'draws' to detect more.")
     tree.attrs["verdict"] = "\n".join(lines)
     return tree
@@ -355,11 +358,12 @@ def ranks(
     """
     posterior = result["posterior"].to_dataset()
     if not _has_chains(result.attrs):
-        posterior = posterior.isel(draw=_evenly(posterior.sizes["draw"], DRAWS))
+        posterior = posterior.isel(draw=_evenly(posterior.sizes["draw"], RANKED_DRAWS))
         result = with_group(result.copy(), "posterior", posterior)
     drawn = {str(name): truth[str(name)] for name in posterior.data_vars if name in truth}
     point = stamp(draws_to_tree(model, {name: v[None] for name, v in drawn.items()}), model)
-    known, ours = identified(point), identified(result)
+    known = identified(point)
+    ours = identified(result)
     fitted = {n: (ours[n], known[n].values[0, 0]) for n in map(str, ours) if n in known}
     free = [str(rv.name) for rv in model.free_RVs]
     if not lacks(free, [*drawn]):
@@ -374,7 +378,8 @@ def ranks(
         kept = thinned(values, result.attrs)
         if np.isnan(kept).any() or np.isnan(true).any():
             raise ValueError(f"{name} has draws or a true value that are NaN.")
-        equal, below = (kept == true).sum(0), (kept < true).sum(0)
+        equal = (kept == true).sum(0)
+        below = (kept < true).sum(0)
         place = below + rng.uniform(size=np.shape(below)) * (equal + 1)
         dims = [str(dim) for dim in values.dims if dim not in ("chain", "draw")]
         found[name] = dims, (place / (len(kept) + 1)).tolist(), len(kept)
@@ -382,14 +387,14 @@ def ranks(
 
 
 def thinned(values: xr.DataArray, attributes: Mapping[Any, Any]) -> NDArray:
-    """Draws (draw, ...) of a quantity, evenly spaced in its chains, at most `DRAWS`."""
+    """Draws (draw, ...) of a quantity, evenly spaced in its chains, at most `RANKED_DRAWS`."""
     stacked = joined_draws(values)
     kept = len(stacked)
     if _has_chains(attributes):
         # Chains keep half as many as the least ESS of the elements: hardly correlated ones.
         sizes = effective_draws(values) if values.sizes["draw"] > 3 else 1.0
         kept = int(np.nan_to_num(np.nanmin(sizes), nan=1.0) / 2)
-    return stacked[_evenly(len(stacked), max(1, min(kept, DRAWS)))]
+    return stacked[_evenly(len(stacked), max(1, min(kept, RANKED_DRAWS)))]
 
 
 def _has_chains(attributes: Mapping[Any, Any]) -> bool:
@@ -475,7 +480,8 @@ def _compiled(
     options: Any = {"random_seed": False, "return_updates": True, "on_unused_input": "ignore"}
     with settings_kept():
         function, updates = compile_graph(inputs, replaced, mode=python_mode(), **options)
-    names, generators = [str(rv.name) for rv in outputs], list(updates)
+    names = [str(rv.name) for rv in outputs]
+    generators = list(updates)
 
     def draw(values: Mapping[str, NDArray], seed: int) -> Values:
         reseed_rngs(generators, seed)

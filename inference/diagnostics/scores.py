@@ -74,7 +74,8 @@ def held_out(predictions: Dataset, truth: Any) -> dict[str, float]:
 
 
 def _of_classes(predictions: Dataset, truth: Any) -> dict[str, float]:
-    known, p = predictions["class"].to_numpy(), np.empty((0, 0))
+    known = predictions["class"].to_numpy()
+    p = np.empty((0, 0))
     if "probability" in predictions:
         p = predictions["probability"].transpose(..., "class").to_numpy()
     label = predictions["label"].to_numpy() if "label" in predictions else known[p.argmax(-1)]
@@ -97,9 +98,11 @@ def _of_values(predictions: Dataset, truth: Any) -> dict[str, float]:
     if (smallest := sd.min(initial=np.inf)) <= 0:
         got = f"a target_sd of {smallest:.3g}"
         raise argument_error("predictions", OWNER, "with a target_sd above 0", got)
-    truth, outputs = _aligned(as_frame(truth), predictions, "mean"), predictions["mean"].dims[1:]
+    truth = _aligned(as_frame(truth), predictions, "mean")
+    outputs = predictions["mean"].dims[1:]
     if outputs and isinstance(truth, pd.DataFrame):
-        known, rule = ids_along(predictions["mean"], outputs[0]), "labelled by the model's outputs"
+        known = ids_along(predictions["mean"], outputs[0])
+        rule = "labelled by the model's outputs"
         order = order_of(truth.columns, known, "labels_new", OWNER, rule)
         truth = truth if order is None else truth.iloc[:, order]
     values = check_real(truth, "labels_new", OWNER)
@@ -166,13 +169,15 @@ def inclusion(result: DataTree, *, threshold: float | None = None) -> Dataset:
     if np.issubdtype(weights.dtype, np.integer):
         if threshold is not None:
             raise argument_error("threshold", owner, "None for selections", repr(threshold))
-        included, event = weights == 1, "beta = 1"
+        included = weights == 1
+        event = "beta = 1"
     elif threshold is None:
         rule = "a positive number for weights, which are never zero"
         raise argument_error("threshold", owner, rule, "None")
     else:
         level = check_positive(threshold, "threshold", owner)
-        included, event = weights > level, f"beta > {level:g}"
+        included = weights > level
+        event = f"beta > {level:g}"
     independent = result.attrs.get("independent") == 1
     units = (included if independent else units_of(included)).astype(float)
     values = units.to_dataset(name="probability")
@@ -321,7 +326,8 @@ def variance_explained(result: DataTree) -> Dataset:
     with tracked_blocks(samples.sizes["sample"], numbers, progressbar=False) as blocks:
         for block in blocks:
             some = samples.isel(sample=block, function=slice(-stack.sizes["basis"], None))
-            alpha, beta = some["alpha"].rename(function="basis"), some.get("beta", data.get("beta"))
+            alpha = some["alpha"].rename(function="basis")
+            beta = some.get("beta", data.get("beta"))
             f = beta * xr.dot(stack, alpha, dim="basis", optimize=True)
             parts.append(xr.dot(f, f.sum("kernel"), dim="obs") / f.sizes["obs"])
     explained = xr.concat(parts, "sample")

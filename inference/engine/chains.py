@@ -48,7 +48,8 @@ def run_chains(model: pm.Model, run: Run, *, callbacks: bool = True, **options: 
     """Run `pm.sample`; keep the run's variables and the moments of streamed variables."""
     if clash := sorted(options.keys() & run.sampler_options.keys()):
         raise ValueError(f"The engine itself sets {', '.join(map(repr, clash))} of pm.sample.")
-    user, number = dict(run.sampler_options), run.chains
+    user = dict(run.sampler_options)
+    number = run.chains
     seed: Any = run.random_seed
     if run.chain is not None:
         number = 1
@@ -60,10 +61,12 @@ def run_chains(model: pm.Model, run: Run, *, callbacks: bool = True, **options: 
     # The graph of the recorded variables is evaluated once per draw.
     theirs = (user.get("compile_kwargs") or {}).get("mode")
     mode = get_mode(theirs) if theirs else mode_worth(run.chains * (run.tune + run.draws))
-    kept, streamed = run.kept(model), run.streamed(model)
+    kept = run.kept(model)
+    streamed = run.streamed(model)
     recorded = kept if callbacks else [*dict.fromkeys([*kept, *streamed])]
     moments = MomentsOfChains(streamed) if streamed and callbacks else None
-    store, called = None, []
+    store = None
+    called = []
     if moments is not None:
         called.append(each_draw(model, streamed, moments.update))
     if run.store is not None:
@@ -72,7 +75,8 @@ def run_chains(model: pm.Model, run: Run, *, callbacks: bool = True, **options: 
         store = Store(run.store, model, kept, number, run.draws)
         called.append(each_draw(model, kept, store.append))
         # PyMC records one variable or more: the smallest.
-        point, values = model.initial_point(), model.rvs_to_values
+        point = model.initial_point()
+        values = model.rvs_to_values
         sizes = {str(rv.name): np.size(point[values[rv].name]) for rv in model.free_RVs}
         recorded = [min(sizes, key=sizes.__getitem__)]
     if {*recorded} != {*variables_drawn(model)}:
@@ -111,7 +115,7 @@ def run_chains(model: pm.Model, run: Run, *, callbacks: bool = True, **options: 
 
 
 #: Starts that are rounded to two digits are taken, such as three weights of .33.
-ROUNDED = 0.01
+TWO_DIGITS = 0.01
 
 
 def check_initvals(model: pm.Model, initvals: Any) -> None:
@@ -149,9 +153,11 @@ def _check_supports(model: pm.Model, given: Mapping[str, tuple[Any, NDArray]]) -
             number = like.type.filter_variable(pt.as_tensor(value.astype(like.dtype)))
             # A value is in the support if the transform maps it to numbers and back to itself: at
             # an edge the density may be finite, and PyMC rescales simplices without a word.
-            start, x = number, number
+            start = number
+            x = number
             if transform is not None:
-                forth, back = transform.forward, transform.backward
+                forth = transform.forward
+                back = transform.backward
                 start = forth(number, *rv.owner.inputs) if like is rv else number
                 x = rv.type.filter_variable(back(start, *rv.owner.inputs))
             constants[rv] = number if like is rv else x
@@ -169,7 +175,7 @@ def _check_supports(model: pm.Model, given: Mapping[str, tuple[Any, NDArray]]) -
         *(point[value.name] for value in model.value_vars)
     )
     for (name, (_, value)), numbers in zip(given.items(), np.reshape(found, (-1, 3)), strict=True):
-        if not (np.isfinite(numbers).all() and numbers[2] < ROUNDED):
+        if not (np.isfinite(numbers).all() and numbers[2] < TWO_DIGITS):
             rule = f"inside the support of {name}"
             raise argument_error("initvals", "fit", rule, reprlib.repr(value.tolist()))
 

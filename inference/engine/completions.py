@@ -47,13 +47,15 @@ def fit_each_completion(
     fit_one: Callable[[pm.Model, Run], DataTree], model: pm.Model, run: Run
 ) -> DataTree:
     """Fit a model on each completion of its kernels, and pool the results."""
-    rows, number = source_of(model), number_of_fits(model)
+    rows = source_of(model)
+    number = number_of_fits(model)
     assert isinstance(rows, CompletedRows)
     assert isinstance(model, Declaration)
     if run.store is not None:
         raise argument_error("store", "fit", "left out with completed kernels", str(run.store))
     others = np.random.SeedSequence(run.random_seed).spawn(number - 1)
-    copy, seeds = model.copied(), [run.random_seed, *(int(o.generate_state(1)[0]) for o in others)]
+    copy = model.copied()
+    seeds = [run.random_seed, *(int(o.generate_state(1)[0]) for o in others)]
     run = replace(run, log_likelihood=run.log_likelihood and number == 1)
     results: list[DataTree] = []
     with track(number, "Completions", visible=run.progressbar and number > 1) as bar:
@@ -62,7 +64,8 @@ def fit_each_completion(
             if pressed or (results and run.clock.left <= 0):
                 break
             copy.set_data("K", rows.draws[m])
-            shown, clock = run.progressbar and number == 1, run.clock.share(number - m - 1)
+            shown = run.progressbar and number == 1
+            clock = run.clock.share(number - m - 1)
             results.append(
                 fit_one(copy, replace(run, random_seed=seed, progressbar=shown, clock=clock))
             )
@@ -119,9 +122,11 @@ def _joined(groups: Sequence[Dataset]) -> Dataset:
 def rubin(posterior: Dataset) -> Dataset:
     """Means and variances of a pooled posterior by Rubin's rules, see the module."""
     split = posterior.groupby(COMPLETION)
-    means, variances = split.mean(("chain", "draw")), split.var(("chain", "draw"), ddof=1)
+    means = split.mean(("chain", "draw"))
+    variances = split.var(("chain", "draw"), ddof=1)
     many = means.sizes[COMPLETION]
-    mean, within = means.mean(COMPLETION), variances.mean(COMPLETION)
+    mean = means.mean(COMPLETION)
+    within = variances.mean(COMPLETION)
     # It contains the Monte Carlo error of each completion's mean.
     between = means.var(COMPLETION, ddof=1) if many > 1 else np.nan * mean
     total = within + (1 + 1 / many) * between
@@ -156,10 +161,12 @@ def predict_each_completion(
     _check_same_completions(model, result, kernels_new)
     if "completed_kernels" not in result.attrs:
         return predicted(model, result, kernels_new)
-    rows, posterior = source_of(model), result["posterior"].to_dataset()
+    rows = source_of(model)
+    posterior = result["posterior"].to_dataset()
     assert isinstance(rows, CompletedRows)
     assert isinstance(model, Declaration)
-    copy, each = model.copied(), []
+    copy = model.copied()
+    each = []
     for m in range(len(kernels_new)) if rows.complete else np.unique(posterior[COMPLETION]):
         part = result
         if not rows.complete:

@@ -37,11 +37,13 @@ APART = 1.2
 # Largest fall of a bound by rounding, relative to it.
 FALL = 1e-6
 # Least effective number of draws, and largest share of diverging draws.
-LEAST_ESS, DIVERGING = 100, 1e-3
+LEAST_ESS = 100
+DIVERGING = 1e-3
 # Selections are judged by their means over so many runs of draws per chain, or up to twice as many.
-RUNS = 100
+RUNS_OF_STATES = 100
 # Least number of particles per chain, and least acceptance of their last moves.
-LEAST_PARTICLES, LEAST_ACCEPTANCE = 100, 0.1
+LEAST_PARTICLES = 100
+LEAST_ACCEPTANCE = 0.1
 # Largest error, in nats, of the means of a noisy bound.
 NOISE = 1.0
 # Above this k-hat the importance ratios have no usable mean (Vehtari et al. 2024, JMLR 25).
@@ -176,7 +178,8 @@ def convergence_of_ascent(
 ) -> Converged:
     """Apply the rule of coordinate ascent, whose `bound` (iteration,) never falls."""
     if np.isnan(bound).any():
-        name, first = type(model).__name__, int(np.isnan(bound).argmax())
+        name = type(model).__name__
+        first = int(np.isnan(bound).argmax())
         raise ValueError(f"The bound of VB on {name} is NaN from iteration {first} on.")
     fall = bound.max() - bound[-1] if bound.size else 0.0
     if fall > FALL * (1 + abs(bound.max())):
@@ -197,8 +200,10 @@ def rhat_of_moments(moments: Dataset) -> Dataset:
     names = [name.removesuffix("_sd") for name in map(str, moments) if name.endswith("_sd")]
     found = {}
     for name in names:
-        means, variances = moments[f"{name}_mean"], moments[f"{name}_sd"] ** 2
-        within, between = variances.mean("chain", skipna=False), means.var("chain", ddof=1)
+        means = moments[f"{name}_mean"]
+        variances = moments[f"{name}_sd"] ** 2
+        within = variances.mean("chain", skipna=False)
+        between = means.var("chain", ddof=1)
         rounding = (SAME_DRAWS * abs(means).max("chain")) ** 2
         ratio = (draws - 1) / draws + between / within.where(within > rounding)
         lacks = variances.isnull()
@@ -254,7 +259,7 @@ def units_of(draws: DataArray) -> DataArray:
     """
     if not _is_discrete(draws):
         return draws
-    length = max(1, draws.sizes["draw"] // RUNS)
+    length = max(1, draws.sizes["draw"] // RUNS_OF_STATES)
     whole = draws.isel(draw=slice(draws.sizes["draw"] % length, None)).astype(float)
     return whole.coarsen(draw=length).mean()
 
@@ -290,7 +295,8 @@ def judge(result: DataTree, quantities: Dataset, *, matrices: bool = False) -> J
     judged by k-hat, and by whether they converged. A point, a single chain and an approximation
     without k-hat are "unknown".
     """
-    kind, engine = result.attrs.get("kind", "mcmc"), result.attrs.get("engine", "the engine")
+    kind = result.attrs.get("kind", "mcmc")
+    engine = result.attrs.get("engine", "the engine")
     if is_unreliable(k_hat := k_hat_of(result)):
         return Judgement("no", f"the Pareto k-hat of {engine} is {k_hat:.3g}")
     if kind == "exact":
@@ -361,7 +367,8 @@ def convergence_of_chains(
     found = judge_chains_of(quantities, _rhat_of_matrices(tree), ess=ess)
     if found.state != "no":
         return found.state
-    largest, more = max(found.rhat.values()), max(4 * draws, 5 * LEAST_ESS)
+    largest = max(found.rhat.values())
+    more = max(4 * draws, 5 * LEAST_ESS)
     if largest <= RHAT_BOUND:
         return _no(tree, f"{found.reason}. Run fit again with draws={more}.")
     cure = f"more draws are needed. Run fit again with draws={more}"

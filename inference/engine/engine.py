@@ -28,7 +28,7 @@ from .provenance import check_model
 Kind = Literal["exact", "mcmc", "vb", "point"]
 
 # Steps of a loop that does not say how many are usual.
-USUAL = 100
+USUAL_STEPS = 100
 # A matrix over this many coordinates takes 0.8 GB.
 LARGEST_DIMENSION = 10_000
 # Some counts take a compilation. By model: the shapes they were made for, and the count.
@@ -76,7 +76,7 @@ class Run:
         That is a KeyboardInterrupt: a loop that survives Ctrl-C also survives `max_seconds`.
         `usual` is the usual number of steps of an iteration that may take `total`.
         """
-        after = self.clock.loop(usual or min(total or USUAL, USUAL))
+        after = self.clock.loop(usual or min(total or USUAL_STEPS, USUAL_STEPS))
         return track(total, description, visible=self.progressbar, after=after)
 
 
@@ -271,7 +271,8 @@ def _size_by_dims(model: pm.Model, rv: TensorVariable) -> int:
 
 def unknown_combination(model: Any, rules: Iterable[type], others: str = "") -> str | None:
     """Why an algorithm that knows some rules, and `others`, does not apply to a model, or None."""
-    rules, name = tuple(rules), type(model.combination).__name__
+    rules = tuple(rules)
+    name = type(model.combination).__name__
     if not isinstance(model.combination, rules):
         names = ", ".join(each.__name__ for each in rules)
         return f"it knows the combinations {names}{others}, not {name}"

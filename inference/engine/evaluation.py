@@ -96,10 +96,10 @@ def _compile(model: pm.Model, default: Mode, *args: Any, mode: Any = None, **opt
 
 # Largest output of an operation for a block of draws, in bytes: estimated by the largest input, or
 # by the graph where that leaves blocks of less than a few draws.
-BLOCK = 1 << 24
-FEW = 4
+BLOCK_BYTES = 1 << 24
+FEW_DRAWS = 4
 # Number of compiled functions that are kept.
-MOST = 16
+MOST_FUNCTIONS = 16
 # Operations that select the entries where a mask is true.
 PICKING = AdvancedSubtensor, AdvancedIncSubtensor
 
@@ -138,10 +138,10 @@ def compile_over_draws(
         given = _arrays(inputs, values)
         n_draws = len(given[0])
         one = [np.zeros(x.shape[1:], x.dtype) for x in given]
-        size = max(1, BLOCK // max(8, *(x.nbytes for x in (*one, *of_data))))
-        if size < min(FEW, n_draws):
+        size = max(1, BLOCK_BYTES // max(8, *(x.nbytes for x in (*one, *of_data))))
+        if size < min(FEW_DRAWS, n_draws):
             largest = _largest_output([*inputs, *stand_ins], [*one, *arrays], rest)
-            size = max(1, BLOCK // largest)
+            size = max(1, BLOCK_BYTES // largest)
         blocks = []
         for start in range(0, max(n_draws, 1), size):
             block = [array[start : start + size] for array in given]
@@ -167,7 +167,7 @@ def _largest_output(inputs: Sequence[Variable], values: Sequence[NDArray], outpu
     ]
     shaped = clone_replace(outputs, dict(zip(inputs, known, strict=True)), rebuild_strict=False)
     shapes = [getattr(v.type, "shape", ()) for node in toposort(shaped) for v in node.outputs]
-    return max(BLOCK if None in shape else 8 * prod(shape) for shape in shapes)
+    return max(BLOCK_BYTES if None in shape else 8 * prod(shape) for shape in shapes)
 
 
 def compile_deterministics(
@@ -192,7 +192,7 @@ def _function_over_draws(
     inputs: Sequence[Variable], fixed: Sequence[Variable], outputs: list[Any]
 ) -> Function:
     """Make the function of draws of `inputs`, followed by the values of `fixed`."""
-    known = vars(_COMPILED).setdefault("functions", deque(maxlen=MOST))
+    known = vars(_COMPILED).setdefault("functions", deque(maxlen=MOST_FUNCTIONS))
     # Variables that two calls share would count as equal wherever they stand.
     own: list[Any] = [v.type(name=v.name) for v in inputs]
     outputs = [*graph_replace(outputs, dict(zip(inputs, own, strict=True)), strict=False)]

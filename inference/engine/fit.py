@@ -207,7 +207,8 @@ def _check_lengths(model: pm.Model) -> None:
 
 def _check_sampler_options(options: Mapping[str, Any], engine: Engine, model: pm.Model) -> None:
     """Raise ValueError unless the engine's sampler takes every option; PyMC's NUTS ignores some."""
-    settings, known = [*engine.settings_on(model)], engine.sampler_arguments()
+    settings = [*engine.settings_on(model)]
+    known = engine.sampler_arguments()
     own = signature(fit).parameters.keys() - {"model", "engine", "sampler_options"}
     for name in options.keys() - (known - {*settings}):
         names = [*settings, *own, *known]

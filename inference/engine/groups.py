@@ -230,7 +230,8 @@ def _why_not(group: Group, model: pm.Model, result: DataTree) -> str | None:
         return "the result has no posterior"
     if COMPLETION in result["posterior"].coords:
         return POOLED
-    kind, kept = result.attrs.get("kind"), set(map(str, result["posterior"].data_vars))
+    kind = result.attrs.get("kind")
+    kept = set(map(str, result["posterior"].data_vars))
     if group == "log_likelihood":
         return why_no_log_likelihood(model, kind, kept)
     if kind == "point":

@@ -16,9 +16,9 @@ from .groups import compile_densities, density_dataset
 from .result import Moments, RunningMoments, Store, draws_to_tree, moments_dataset, with_group
 
 # Bytes of the draws that are held at once.
-BLOCK = 1 << 27
+BLOCK_BYTES = 1 << 27
 # Draws that are evaluated at once: an interrupt loses at most one part.
-PART = 1000
+DRAWS_OF_PART = 1000
 
 
 def independent_draws(
@@ -38,7 +38,8 @@ def independent_draws(
     evaluated. Variables with known `moments` are not accumulated, and accumulated moments that
     `tails` calls infinite are NaN; see `ExactOutput`.
     """
-    kept, streamed = run.kept(model), run.streamed(model)
+    kept = run.kept(model)
+    streamed = run.streamed(model)
     known = dict(moments or {})
     if run.moments is not None:
         known = {name: known[name] for name in run.moments if name in known}
@@ -56,7 +57,8 @@ def independent_draws(
         try:
             for part, log_q in _parts(model, run, sample, exact=exact):
                 part |= derive(part)
-                stats, likelihoods = {}, {}
+                stats = {}
+                likelihoods = {}
                 if densities is not None:
                     joint, observed = densities(part)
                     stats = {"lp": joint, "lq": log_q}
@@ -83,7 +85,8 @@ def independent_draws(
         with_group(tree, "log_likelihood", dataset)
     for name, entry in running.items():
         exists = np.asarray((tails or {}).get(name, np.inf))
-        mean, sd = np.where(exists > 1, entry.mean, np.nan), np.where(exists > 2, entry.sd, np.nan)
+        mean = np.where(exists > 1, entry.mean, np.nan)
+        sd = np.where(exists > 2, entry.sd, np.nan)
         known[name] = mean, sd
     if known:
         with_group(tree, "moments", moments_dataset(model, known))
@@ -100,7 +103,7 @@ def _parts(
     # The second stream: the algorithm may have used the seed's first one.
     rng = run.rng(1)
     free = [str(rv.name) for rv in model.free_RVs]
-    block = max(1, BLOCK // (8 * max(1, coordinates(model))))
+    block = max(1, BLOCK_BYTES // (8 * max(1, coordinates(model))))
     for begun in range(0, run.draws, block):
         size = min(run.draws - begun, block)
         drawn = sample(size, rng)
@@ -117,8 +120,8 @@ def _parts(
         if log_q is not None and np.shape(log_q) != (size,):
             got = f"shape {np.shape(log_q)}"
             raise ValueError(f"'sample' must return {size} log densities of its draws. Got {got}.")
-        for first in range(0, size, PART):
-            part = slice(first, first + PART)
+        for first in range(0, size, DRAWS_OF_PART):
+            part = slice(first, first + DRAWS_OF_PART)
             values = {name: array[part] for name, array in draws.items()}
             yield values, None if log_q is None else log_q[part]
 

@@ -231,9 +231,11 @@ def identified(result: DataTree, model: pm.Model | None = None) -> Dataset:
         return Dataset()
     posterior = result["posterior"].to_dataset()
     if model is None:
-        paper, variant = _paper_of(result, "identified"), result.attrs.get("variant", "")
+        paper = _paper_of(result, "identified")
+        variant = result.attrs.get("variant", "")
     else:
-        paper, variant = paper_with("identified", model), getattr(model, "variant", "")
+        paper = paper_with("identified", model)
+        variant = getattr(model, "variant", "")
     if paper is None or paper.identified is None or not {*paper.identified_reads} <= {*posterior}:
         return posterior
     return returned_dataset(paper.identified(result, variant), "identified", paper.model)

@@ -28,9 +28,10 @@ from ...validation import argument_error
 
 #: Difference up to which numbers count as the same, relative to the largest (they may have been
 #: stored in single precision or rescaled) and to their spread.
-SAME, SMALL = 1e-6, 1e-3
+SAME = 1e-6
+SMALL = 1e-3
 #: Largest number of elements of a constant that counts as a hyperparameter.
-LONGEST = 100
+MOST_ELEMENTS = 100
 
 #: Libraries on which results depend.
 VERSIONED = ("kernelzoo", "pymc", "pytensor", "arviz", "numpy", "scipy")
@@ -47,7 +48,8 @@ def data_of(model: pm.Model) -> Data:
 def constants_of(model: pm.Model) -> dict[str, NDArray]:
     """Return data other than observations, as PyMC finds them, but read-only and not copied."""
     used = {*ancestors([*model.basic_RVs, *model.deterministics, *model.potentials])}
-    unused, found = {*model.rvs_to_values.values()} - used, {}
+    unused = {*model.rvs_to_values.values()} - used
+    found = {}
     for data in model.data_vars:
         if data not in unused:
             values = np.asarray(data.get_value(borrow=True)).view()
@@ -173,7 +175,8 @@ def check_fitted(model: pm.Model, result: DataTree, owner: str) -> None:
     if (other := result.attrs.get("family", family(model))) != family(model):
         got = f"a result of a {other}"
         raise argument_error("result", owner, f"a result of fit on a {family(model)}", got)
-    theirs, own = data_in(result), data_of(model)
+    theirs = data_in(result)
+    own = data_of(model)
     if {"K", "K_rows"} <= theirs.keys() ^ own.keys():
         got = "one on kernels in memory and one on kernels in a Dask array"
         raise argument_error("result", owner, "a result on the kernels of the model", got)
@@ -197,7 +200,8 @@ def _check_order_of_labels(model: pm.Model, result: DataTree, owner: str) -> Non
     for group in result.children.values():
         indexes = group.to_dataset(inherit=False).indexes
         for dim in known.keys() & indexes.keys():
-            given, own = indexes[dim].tolist(), known[str(dim)]
+            given = indexes[dim].tolist()
+            own = known[str(dim)]
             if given == own:
                 continue
             given, own = (list(map(str, labels)) for labels in (given, own))
@@ -223,7 +227,8 @@ def versions() -> dict[str, str]:
 
 
 def _same(one: NDArray, other: NDArray) -> bool:
-    one, other = np.asarray(one), np.asarray(other)
+    one = np.asarray(one)
+    other = np.asarray(other)
     if one.shape != other.shape:
         return False
     numbers = all(np.issubdtype(array.dtype, np.number) for array in (one, other))
@@ -272,5 +277,7 @@ def _content(constant: object) -> bytes:
     array = np.asarray(constant)
     if not np.issubdtype(array.dtype, np.number):
         return repr(constant).encode()
-    numbers = "" if array.size > LONGEST else " ".join(f"{x:.6g}" for x in array.ravel().tolist())
+    numbers = (
+        "" if array.size > MOST_ELEMENTS else " ".join(f"{x:.6g}" for x in array.ravel().tolist())
+    )
     return f"{array.shape} {numbers}".encode()

@@ -350,7 +350,8 @@ def kept_moments(
     if f"{name}_mean" in (moments := groups.get("moments", Dataset())):
         return moments[f"{name}_mean"], moments.get(f"{name}_sd")
     if name in groups.get("posterior", ()):
-        draws, dims = groups["posterior"][name], ("chain", "draw")
+        draws = groups["posterior"][name]
+        dims = ("chain", "draw")
         check_finite_draws(draws, "result", owner)
         several = kept_draws(result, name) is not None
         return draws.mean(dims), draws.std(dims, ddof=1) if several else None
@@ -400,7 +401,9 @@ class Store:
     """
 
     def __init__(self, path: Path, model: pm.Model, names: Sequence[str], chains: int, draws: int):
-        self._path, self._model, self._names = path, model, tuple(names)
+        self._path = path
+        self._model = model
+        self._names = tuple(names)
         self._shape = chains, draws
         self.counts = np.zeros(chains, dtype=np.int64)
         # By file: where its array begins, and which file of which size it is.
@@ -448,7 +451,8 @@ class Store:
         files[self._path / COUNTS] = self.counts.dtype, self.counts.shape
         for file, layout in files.items():
             array = np.lib.format.open_memmap(file, "w+", *layout)
-            self._begins[file], self._files[file] = array.offset, _identity(file.stat())
+            self._begins[file] = array.offset
+            self._files[file] = _identity(file.stat())
 
     def _write(self, file: Path, row: int, values: npt.NDArray) -> None:
         """Write values into a file, beginning at a row of its flattened first two axes."""

@@ -20,7 +20,9 @@ class Shared:
 
     def __init__(self, make: Callable[[], AbstractContextManager[Any]]):
         self._make = make
-        self._lock, self._open, self._blocks = Lock(), ExitStack(), 0
+        self._lock = Lock()
+        self._open = ExitStack()
+        self._blocks = 0
 
     @contextmanager
     def __call__(self) -> Iterator[None]:

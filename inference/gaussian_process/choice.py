@@ -35,7 +35,7 @@ FIRST_SCALE = 5
 #: eigenvalue of a kernel that is kept, relative to the largest one: choices need no more. Nor need
 #: the search for the mode be conditioned (`laplace` with ``rough``): of 27 splits of nine data
 #: sets, 3 then have another choice, and proteins of 27 classes take twice as long.
-TOLERANCE = 1e-4
+CHOICE_NATS = 1e-4
 LEAST_SQUARE = 1e-6
 #: Most objects whose kernel is used as it is; of more, columns at landmarks are.
 MOST_COLUMNS = 400
@@ -43,9 +43,9 @@ LANDMARKS = 200
 #: Most objects by which weights are learned.
 MOST_LEARNED = 300
 #: Starts of the search for scale and noise, as logarithms.
-STARTS = ((0.0, -1.5), (2.0, -4.0))
+LOG_STARTS = ((0.0, -1.5), (2.0, -4.0))
 #: Bounds of these logarithms.
-BOUNDS = ((-9.0, 12.0), (-14.0, 3.0))
+LOG_BOUNDS = ((-9.0, 12.0), (-14.0, 3.0))
 
 
 def features_of(K: Array) -> Features:
@@ -79,7 +79,7 @@ class ByLeaveOneOut:
                 scale,
                 self._weights,
                 most_coupled=0,
-                tolerance=TOLERANCE,
+                tolerance=CHOICE_NATS,
                 rough=True,
             )
             self._weights = fit.W
@@ -125,8 +125,8 @@ def best_of_targets(features: Features, targets: Array) -> NormalFeatureScores:
         return -(fit.log_evidence + prior + prior_of_noise), -gradient
 
     searches = [
-        minimize(negative, np.array(start), jac=True, method="L-BFGS-B", bounds=BOUNDS)
-        for start in STARTS
+        minimize(negative, np.array(start), jac=True, method="L-BFGS-B", bounds=LOG_BOUNDS)
+        for start in LOG_STARTS
     ]
     return at(min(searches, key=lambda search: search.fun).x)
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from ...models.gaussian_process import JITTER
 from ...models.kernels.dask_stack import DaskStack, rows_of
 from ...models.kernels.stack import of_objects
-from ...numerics.feature_scores import SINGLE, Features, kept_eigenvectors
+from ...numerics.feature_scores import SINGLE_PRECISION_NUMBERS, Features, kept_eigenvectors
 from ...numerics.gaussian_process import cholesky, solve_triangular
 from ...numerics.gaussian_scores import Sites
 
@@ -155,7 +155,7 @@ def _weighted_square(
     for part in rows_of(block):
         K = _with_jitter(_sum_of_kernels(block[:, part], weights), part, own, jitter)
         half = solve_triangular(root, K.T) * np.sqrt(by_object[part])
-        # As in memory, see `SINGLE`.
-        half = half.astype(np.float32) if half.size >= SINGLE else half
+        # As in memory, see `SINGLE_PRECISION_NUMBERS`.
+        half = half.astype(np.float32) if half.size >= SINGLE_PRECISION_NUMBERS else half
         total += half @ half.T
     return (total,)

@@ -300,7 +300,8 @@ class FeaturesOfLandmarks:
         return self.latest[1]
 
     def _made(self, unscaled: Values) -> Features:
-        source, landmarks = self.hyperparameters.source, self.hyperparameters.landmarks
+        source = self.hyperparameters.source
+        landmarks = self.hyperparameters.landmarks
         if isinstance(source, DaskStack):
             own = self.hyperparameters.covariance_of_landmarks(unscaled)
             return ChunkedFeatures(source, unscaled["beta"], own, landmarks)
@@ -412,7 +413,8 @@ class LandmarkClasses(Conditionals):
 
     @override
     def at(self, values: Values, start: Array | None) -> "OfLandmarkClasses":
-        features, scale = self.features.at(values), float(values["scale"][0])
+        features = self.features.at(values)
+        scale = float(values["scale"][0])
         latest = self.latest
         if latest and (latest.features, latest.scale) == (features, scale) and start is latest.a:
             return OfLandmarkClasses(latest, self)
@@ -427,7 +429,8 @@ class LandmarkClasses(Conditionals):
 
     @override
     def evidence(self, values: Values, start: Sites) -> Evidence:
-        features, scale = self.features.at(values), float(values["scale"][0])
+        features = self.features.at(values)
+        scale = float(values["scale"][0])
         if self.is_propagated(features):
             of_sites = partial(FeatureScores.of_sites, features, self.likelihood, scale)
             fit = expectation_propagation(of_sites, *start)
@@ -442,7 +445,8 @@ class LandmarkClasses(Conditionals):
         # The mode alone, as it is: its matrices are those of the last pass over the objects.
         if self.latest is not None and sites[0] is self.latest.a:
             return OfLandmarkClasses(self.latest, self)
-        features, scale = self.features.at(values), float(values["scale"][0])
+        features = self.features.at(values)
+        scale = float(values["scale"][0])
         fit = FeatureScores.with_matrices(features, self.likelihood, scale, *sites)
         return OfLandmarkClasses(fit, self)
 

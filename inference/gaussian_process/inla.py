@@ -58,11 +58,11 @@ POINTS_OF_ROUND = 32
 #: on three problems and three seeds, where 1 has up to .62.
 WIDER = 1.3
 #: Hyperparameters of which a t distribution fits the posterior: more need one fitted by coordinate.
-FEW = 10
+FEW_HYPERPARAMETERS = 10
 #: Points with less than this share of an equal weight are left out of leave-one-out densities.
-NEGLIGIBLE = 1e-3
+NEGLIGIBLE_SHARE = 1e-3
 #: Share of all weights below which a weight counts as absent: the evidence is linear in it.
-ABSENT = 1e-6
+ABSENT_WEIGHT = 1e-6
 #: Step of the differences of the gradient, in a coordinate of unit order.
 CURVATURE_STEP = 5e-3
 #: Least curvature of the log posterior along any direction: the priors' is of this order.
@@ -407,10 +407,10 @@ def skewed_proposal(posterior: Posterior, y: Array, bar: ProgressBar) -> SkewedP
     n_kernels = len(varphi)
     log_w = y[:n_kernels]
     total = log_sum_exp(log_w) if n_kernels else 0.0
-    absent = np.flatnonzero(log_w < total + np.log(ABSENT))
+    absent = np.flatnonzero(log_w < total + np.log(ABSENT_WEIGHT))
     y = y.copy()
     # Small enough to be linear, large enough for a slope.
-    y[absent] = total + np.log(ABSENT)
+    y[absent] = total + np.log(ABSENT_WEIGHT)
     slope = posterior.with_gradient_of_y(y)[1]
     # The log density is varphi log w - rate w; the rate of the prior is 1.
     rate = (varphi - slope[:n_kernels])[absent] / np.exp(y[absent])
@@ -420,7 +420,9 @@ def skewed_proposal(posterior: Posterior, y: Array, bar: ProgressBar) -> SkewedP
     # The posterior's slope towards a weight of zero is the prior's.
     least = min(LEAST_CURVATURE, *varphi) if n_kernels else LEAST_CURVATURE
     covariance = vectors / np.maximum(values, least) @ vectors.T
-    mode, sd, root = y, np.empty(len(y)), np.eye(len(y))
+    mode = y
+    sd = np.empty(len(y))
+    root = np.eye(len(y))
     mode[absent] = np.log(varphi[absent] / np.where(rate > 0, rate, 1.0))
     sd[absent] = varphi[absent] ** -0.5
     sd[present] = np.sqrt(covariance.diagonal())
@@ -436,7 +438,7 @@ def integrate_gaussian_process(
     posterior = Posterior.of(model)
     hyperparameters = posterior.hyperparameters
     with run.track(None, "INLA", usual=max_points) as bar:
-        many = hyperparameters.size > FEW
+        many = hyperparameters.size > FEW_HYPERPARAMETERS
         if many:
             coordinates = posterior.log_weights
             mode, converged = find_mode(posterior.with_gradient_of_x, coordinates.start, bar)
@@ -499,7 +501,7 @@ def left_out_densities(posterior: Posterior, points: Points) -> Array:
     """
     weights = points.weights
     # The others would change nothing.
-    heavy = np.flatnonzero(weights > NEGLIGIBLE / len(weights))
+    heavy = np.flatnonzero(weights > NEGLIGIBLE_SHARE / len(weights))
     by_point = []
     for point in heavy:
         fit = posterior.scores_at(points.z[point], points.sites[point])

@@ -35,7 +35,7 @@ type Array = NDArray[np.float64]
 LARGEST_TAIL = 10.0
 #: Below this the distribution functions of Gamma and beta variables are powers of them, up to a
 #: relative error of this size.
-POWER = 1e-9
+LEAST_BETA_ARGUMENT = 1e-9
 #: Standard deviation of the logarithm of the total of w. A total that is free would fall, which
 #: makes small weights likely.
 TOTAL_SD = 0.1
@@ -82,7 +82,8 @@ class LogWeights:
         n_kernels = len(self.concentrations)
         if not n_kernels:
             return y
-        log_w, rest = y[:n_kernels], y[n_kernels:]
+        log_w = y[:n_kernels]
+        rest = y[n_kernels:]
         return np.insert(rest, self.ratios.start, log_w[:-1] - log_w[-1])
 
     def _total(self, y: Array) -> tuple[float, float]:
@@ -117,14 +118,15 @@ class LogWeights:
     def _log_w(self, normal: Array) -> Array:
         varphi = self.concentrations
         by_power = (log_ndtr(normal) + gammaln(1.0 + varphi)) / varphi
-        tiny = by_power < np.log(POWER)
+        tiny = by_power < np.log(LEAST_BETA_ARGUMENT)
         w = gammaincinv(varphi, np.where(tiny, 0.5, ndtr(normal)))
         return np.maximum(np.where(tiny, by_power, np.log(w)), LEAST_LOG)
 
     def of_x(self, x: Array, value: float, of_y: Array) -> tuple[float, Array]:
         """Log density of x and its gradient, from those of y."""
         n_kernels = len(self.concentrations)
-        normal, varphi = x[:n_kernels], self.concentrations
+        normal = x[:n_kernels]
+        varphi = self.concentrations
         log_w = self._log_w(normal)
         log_prior = varphi * log_w - np.exp(log_w) - gammaln(varphi)
         log_slopes = norm.logpdf(normal) - log_prior
@@ -175,7 +177,7 @@ class SkewedProposal:
         a, b = self.shapes
         of_weights = normal[:, : self.n_weights]
         by_power = (log_ndtr(of_weights) + np.log(a) + betaln(a, b)) / a
-        tiny = by_power < np.log(POWER)
+        tiny = by_power < np.log(LEAST_BETA_ARGUMENT)
         x = np.where(tiny, 0.0, betaincinv(a, b, np.where(tiny, 0.5, ndtr(of_weights))))
         with np.errstate(divide="ignore"):
             log_x = np.where(tiny, by_power, np.log(x))
@@ -193,7 +195,7 @@ class SkewedProposal:
         by_power = a * log_x - np.log(a) - betaln(a, b)
         x = np.exp(log_x)
         with np.errstate(divide="ignore"):
-            log_cdf = np.where(x < POWER, by_power, np.log(betainc(a, b, x)))
+            log_cdf = np.where(x < LEAST_BETA_ARGUMENT, by_power, np.log(betainc(a, b, x)))
         rest = (points - self.mode)[:, n:] / self.sd[n:]
         normal = np.hstack([ndtri_exp(np.minimum(log_cdf, -1e-15)), rest])
         of_weights = a * log_x - b * np.logaddexp(0.0, log_odds) - betaln(a, b)

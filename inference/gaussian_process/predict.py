@@ -39,7 +39,7 @@ type Array = NDArray[np.float64]
 #: Scores of a new object over which class probabilities are averaged, for all draws together.
 SCORES_AVERAGED = 4096
 #: Largest relative difference of training objects' variances that count as equal.
-SAME_VARIANCE = 1e-8
+EQUAL_VARIANCES = 1e-8
 
 
 class ScoresOfNewObjects:
@@ -118,7 +118,7 @@ def _variances(model: GaussianProcess, stack: DataArray) -> Array:
         trained = model.kernel_values()[:, model.landmarks, np.arange(len(model.landmarks))]
     for row, diagonal, name in zip(known, trained, stack["kernel"].values, strict=True):
         missing = np.isnan(row)
-        if missing.any() and np.ptp(diagonal) > SAME_VARIANCE * np.abs(diagonal).max():
+        if missing.any() and np.ptp(diagonal) > EQUAL_VARIANCES * np.abs(diagonal).max():
             rule = (
                 f"with the coordinate {VARIANCE!r} (kernel, obs), k(x, x) of each new object, as "
             )

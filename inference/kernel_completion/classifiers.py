@@ -58,7 +58,8 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):
         if isinstance(K21, pd.DataFrame):
             order = order_of(K21.columns, self._ids, "K21", owner, "of the training objects")
             K21 = K21 if order is None else K21.iloc[:, order]
-        K21, n1 = check_real(K21, "K21", owner), self.n_features_in_
+        K21 = check_real(K21, "K21", owner)
+        n1 = self.n_features_in_
         if K21.ndim < 2 or K21.shape[-1] != n1:
             hint = "; it looks transposed" if K21.ndim > 1 and K21.shape[-2] == n1 else ""
             got = f"shape {K21.shape}{hint}"

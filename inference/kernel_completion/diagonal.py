@@ -51,9 +51,9 @@ from ..engine.result import ExactOutput, Moments, VariationalOutput
 
 type Array = npt.NDArray[np.float64]
 
-NODES = 1025
+GRID_NODES = 1025
 # The range ends where the log density has fallen by this much, a neglected mass of about 1e-18.
-DEPTH = 42.0
+NEGLECTED_LOG_DENSITY = 42.0
 
 
 def powers(model: DiagonalWishartCompletion) -> tuple[float, float]:
@@ -72,17 +72,19 @@ class LogLambda:
 
     def __init__(self, model: DiagonalWishartCompletion):
         self.model = model
-        (power, each), tau = powers(model), model.tau
+        (power, each) = powers(model)
+        tau = model.tau
         # The derivative lies between power - lam (tau + each sum_j 2/w_j) and power - lam tau.
         low = np.log(power / (tau + each * np.sum(2 / model.w)))
         high = np.log(power / tau)
         self.mode = float(brentq(lambda x: self._at(x)[1], low - 1e-6, high + 1e-6))
         self.top = self._at(self.mode)[0]
-        left, right = self._reach(-1.0), self._reach(1.0)
+        left = self._reach(-1.0)
+        right = self._reach(1.0)
         self.ends = self.mode - left, self.mode + right
         width = min(left, right) / 4
         between = -np.arcsinh(left / width), np.arcsinh(right / width)
-        u, step = np.linspace(*between, NODES, retstep=True)
+        u, step = np.linspace(*between, GRID_NODES, retstep=True)
         x = self.mode + width * np.sinh(u)
         mass = width * np.cosh(u) * step * np.exp(self.log_density(x)[0] - self.top)
         self.nodes = x, mass / mass.sum()
@@ -91,7 +93,8 @@ class LogLambda:
     def log_density(self, x: Array) -> tuple[Array, Array]:
         """Unnormalised log density and its derivative at points x (n,)."""
         power, each = powers(self.model)
-        tau, lam = self.model.tau, np.exp(x)
+        tau = self.model.tau
+        lam = np.exp(x)
         shifted = lam[:, None] + self.model.w / 2
         value = power * x - tau * lam - each * np.log(shifted).sum(axis=1)
         return value, power - tau * lam - each * (lam[:, None] / shifted).sum(axis=1)
@@ -101,9 +104,9 @@ class LogLambda:
         return float(value[0]), float(slope[0])
 
     def _reach(self, direction: float) -> float:
-        """Distance from the mode at which the log density is `DEPTH` or more below `top`."""
+        """Distance from the mode beyond which the density is neglected."""
         far = 1e-3
-        while self.top - self._at(self.mode + direction * far)[0] < DEPTH:
+        while self.top - self._at(self.mode + direction * far)[0] < NEGLECTED_LOG_DENSITY:
             far *= 1.25
         return far
 
@@ -132,7 +135,9 @@ def sample_diagonal_completion(model: DiagonalWishartCompletion, run: Run) -> Ex
     diagonal, O(n2^3) for W22.1.
     """
     posterior = LogLambda(model)
-    w, r, n1 = model.w, model.r, model.n_train
+    w = model.w
+    r = model.r
+    n1 = model.n_train
 
     def sample(draws: int, rng: np.random.Generator) -> dict[str, Array]:
         lam = np.exp(posterior.sample(draws, rng))
@@ -156,7 +161,9 @@ def tails(model: DiagonalWishartCompletion) -> dict[str, float | Array]:
 
     An entry of W scales as the root of the product of its two delta, independent given lambda.
     """
-    eta, n1, n2 = model.eta, model.n_train, model.n_test
+    eta = model.eta
+    n1 = model.n_train
+    n2 = model.n_test
     return {
         "delta": np.repeat([eta + model.r / 2, eta], [n1, n2]),
         "W21": 2 * eta,
@@ -168,7 +175,8 @@ def tails(model: DiagonalWishartCompletion) -> dict[str, float | Array]:
 
 def evidence_of_diagonal_completion(model: DiagonalWishartCompletion) -> float:
     """Log density of W11 with all else integrated out, by one integral over log lambda."""
-    eta, n1 = model.eta, model.n_train
+    eta = model.eta
+    n1 = model.n_train
     constant = log_constant_of_W11(model.w, model.r)
     constant += n1 * (gammaln(eta + model.r / 2) - gammaln(eta))
     constant += model.zeta * np.log(model.tau) - gammaln(model.zeta)
@@ -186,7 +194,9 @@ def fit_diagonal_wishart_completion(
 
     O(n1) per iteration; O(n^2) per draw, plus O(n2^3) unless W22.1 is diagonal.
     """
-    mean, bounds, converged = model.zeta / model.tau, [], False
+    mean = model.zeta / model.tau
+    bounds = []
+    converged = False
     for _ in range(max_iterations):
         q = _Approximation.after(mean, model)
         bounds.append(q.bound())
@@ -225,7 +235,9 @@ class _Approximation:
 
     def bound(self) -> float:
         """E log p - E log q at the factors' optimal shapes. O(n1)."""
-        model, n1, (a, c) = self.model, self.model.n_train, powers(self.model)
+        model = self.model
+        n1 = self.model.n_train
+        (a, c) = powers(self.model)
         lam = (
             model.zeta * np.log(model.tau)
             - gammaln(model.zeta)
@@ -260,7 +272,9 @@ class _Approximation:
 
     def sample(self, draws: int, rng: np.random.Generator) -> tuple[dict[str, Array], Array]:
         """Independent draws of all variables, and log q. O(n^2) or O(n1 n2 + n2^3) a draw."""
-        model, n1, n2 = self.model, self.model.n_train, self.model.n_test
+        model = self.model
+        n1 = self.model.n_train
+        n2 = self.model.n_test
         of_lambda, of_delta = powers(model)
         lam = rng.standard_gamma(of_lambda, draws) / self.lam_rate
         shapes = np.repeat([of_delta, model.eta], [n1, n2])
@@ -293,7 +307,8 @@ def _impute_W22_1(
     model: DiagonalWishartCompletion, test: Array, rng: np.random.Generator
 ) -> tuple[Array, Array]:
     """W22.1 given the test objects' delta (draw, n2), and its log density (draw,)."""
-    df, n2 = model.r - model.n_train, model.n_test
+    df = model.r - model.n_train
+    n2 = model.n_test
     if model.diagonal_W22_1:
         W22_1 = 2 * test * rng.standard_gamma(df / 2, test.shape)
         return W22_1, _log_gamma_density(W22_1, df / 2, 0.5 / test).sum(axis=1)

@@ -39,7 +39,7 @@ type Criterion = Callable[[Array], tuple[float, Array]]
 
 _OWNER = "learn_weights"
 #: Logarithms of the kernels' shares in the trace, up to a constant, stay within this of zero.
-REACH = 8.0
+LARGEST_LOG_SHARE = 8.0
 #: Log ratio of the favoured kernel's share to the others' at a start that favours one kernel.
 FAVOUR = 4.0
 #: Largest sharpness of the softmax: odds of e^10 for a difference of 0.1 in unit-scale similarity.
@@ -103,7 +103,8 @@ def learn_weights(
     """
     check_arguments(learn_weights, locals())
     stack = PartitionedStack.of(theta, K11, _OWNER)
-    n1, codes = len(stack.K11), None
+    n1 = len(stack.K11)
+    codes = None
     if labels is not None:
         labels = aligned(labels, stack.labels[:n1], "labels", _OWNER)
         codes, _ = check_labels(labels, "labels", _OWNER, n_objects=n1)
@@ -114,7 +115,9 @@ def learn_weights(
     etas = check_component_degrees(eta, stack.names, stack.kernels.shape[-1], _OWNER)
     evaluate = _InShares(OBJECTIVES[objective](stack.K11, codes), kernels, etas)
     favouring = FAVOUR * (np.eye(len(traces)) - 1 / len(traces))
-    equal_weights = np.clip(np.log(traces) - np.log(traces).mean(), -REACH, REACH)
+    equal_weights = np.clip(
+        np.log(traces) - np.log(traces).mean(), -LARGEST_LOG_SHARE, LARGEST_LOG_SHARE
+    )
     starts = [np.zeros(len(traces)), equal_weights, *favouring]
     searches = [_search(evaluate, start, max_iterations) for start in starts]
     value, u, converged = max(searches, key=lambda search: search[0])
@@ -156,7 +159,7 @@ def _search(evaluate: _InShares, start: Array, max_iterations: int) -> tuple[flo
         start,
         jac=True,
         method="L-BFGS-B",
-        bounds=[(-REACH, REACH)] * len(start),
+        bounds=[(-LARGEST_LOG_SHARE, LARGEST_LOG_SHARE)] * len(start),
         options={"maxiter": max_iterations},
     )
     return -scale * float(result.fun), result.x, bool(result.success)
@@ -219,7 +222,8 @@ def _leave_one_out_log_score(K11: Array, codes: npt.NDArray[np.int64] | None) ->
         smallest = int(members.sum(axis=0).min())
         rule = "of at least two objects in each class"
         raise argument_error("labels", _OWNER, rule, f"a class of {smallest}")
-    sums, diagonal = K11 @ members, np.diagonal(K11)[:, None]
+    sums = K11 @ members
+    diagonal = np.diagonal(K11)[:, None]
     within = np.diagonal(members.T @ sums) - members * (2 * sums - diagonal)
     norms = within / others**2
     sharpest = SHARPEST / float(diagonal.mean())

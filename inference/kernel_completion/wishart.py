@@ -150,7 +150,8 @@ def inverse_wishart_moments(df: float, psi: Array) -> tuple[Array, Array | None,
     mean = psi / (df - n - 1)
     if df <= n + 3:
         return mean, None, None
-    squared, product = psi**2, np.outer(np.diagonal(psi), np.diagonal(psi))
+    squared = psi**2
+    product = np.outer(np.diagonal(psi), np.diagonal(psi))
     divisor = (df - n) * (df - n - 1) ** 2 * (df - n - 3)
     variance = ((df - n + 1) * squared + (df - n - 1) * product) / divisor
     covariance = (2 * product + 2 * (df - n - 1) * squared) / divisor
@@ -184,7 +185,8 @@ class _Approximation:
     def missed_information(self) -> float:
         """Kullback-Leibler divergence of q from the posterior; it does not depend on Theta22.1."""
         spectrum, _, _, r, eta = self.constants
-        kappa, df = spectrum.kappa, r + eta
+        kappa = spectrum.kappa
+        df = r + eta
         n2, n1 = spectrum.coefficients.shape
         log_S = n2 * np.log(self.shrinkage)
         log_psi = log_S + n2 * np.log(df)
@@ -205,7 +207,8 @@ class _Approximation:
 
     def moments(self) -> dict[str, Moments]:
         """Means and standard deviations of K21 and K22 under q."""
-        spectrum, r = self.constants.spectrum, self.constants.r
+        spectrum = self.constants.spectrum
+        r = self.constants.r
         S = self.shrinkage * spectrum.theta22_1
         diagonal = np.diagonal(S)
         K21_sd = np.sqrt(np.outer(diagonal, np.diagonal(spectrum.K11)))
@@ -217,7 +220,8 @@ class _Approximation:
     def parameters(self) -> xr.Dataset:
         """Parameters of q, with scales as in the module's table."""
         spectrum, _, total_factor, r, eta = self.constants
-        S, df = self.shrinkage * spectrum.theta22_1, r + eta
+        S = self.shrinkage * spectrum.theta22_1
+        df = r + eta
         return xr.Dataset(
             {
                 "Sigma11_df": df - len(S),
@@ -240,7 +244,8 @@ class _Approximation:
         """One draw of all blocks, with ``log_q``."""
         spectrum, _, total_factor, r, eta = self.constants
         n2, n1 = spectrum.coefficients.shape
-        df, total_log_det = r + eta, log_det_of_factor(total_factor)
+        df = r + eta
+        total_log_det = log_det_of_factor(total_factor)
         S_factor = np.sqrt(self.shrinkage) * spectrum.theta22_1_factor
         S_log_det = log_det_of_factor(S_factor)
         scale_factor = np.sqrt(df) * S_factor
@@ -300,15 +305,18 @@ def completion_by_em(
     K21, K22_1 and K22 are the E-step's values at the last parameters. The objective is log p(K11,
     D).
     """
-    given, n = model.parameters, len(model.parameters.theta)
+    given = model.parameters
+    n = len(model.parameters.theta)
     if np.isclose(given.eta, n + 1, rtol=1e-12, atol=0):
         # Rounding must not decide whether the limit exists.
         given = replace(given, eta=n + 1.0)
     endless = given.eta <= n + 1
     if max_iterations == "limit" and endless:
-        owner, rule = f"EM on {type(model).__name__}", f"a number: {_no_fixed_point(given)}"
+        owner = f"EM on {type(model).__name__}"
+        rule = f"a number: {_no_fixed_point(given)}"
         raise argument_error("max_iterations", owner, rule, "'limit'")
-    constants, n1 = Constants.of(given), given.n_train
+    constants = Constants.of(given)
+    n1 = given.n_train
     spectrum = constants.spectrum
     t = np.inf if max_iterations == "limit" else float(max_iterations)
     size = _size(given, t)
@@ -358,7 +366,10 @@ def _size(given: CompletionParameters, t: float | Array) -> Array:
 
 def _objective(given: CompletionParameters, constants: Constants, size: Array) -> Array:
     """Log p(K11, D) by the numbers S / Theta22.1."""
-    spectrum, r, eta, c = constants.spectrum, given.r, given.eta, _freedom(given)
+    spectrum = constants.spectrum
+    r = given.r
+    eta = given.eta
+    c = _freedom(given)
     n2, n1 = spectrum.coefficients.shape
     n = n1 + n2
     log_det = n2 * np.log(size) + spectrum.theta22_1_log_det

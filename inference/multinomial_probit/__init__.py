@@ -46,7 +46,8 @@ def multinomial_probit_steps(
     of fewer basis functions than objects. ValueError for settings of the other scheme.
     """
     given = locals()
-    known, selects = serves(model), isinstance(model.combination, Binary)
+    known = serves(model)
+    selects = isinstance(model.combination, Binary)
     if scheme == "marginal" and not known:
         raise argument_error(
             "scheme", "Gibbs", f"'auto' or 'paper' for {model.variant}", repr(scheme)

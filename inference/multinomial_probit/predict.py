@@ -13,7 +13,7 @@ import xarray as xr
 from numpy.typing import NDArray
 from xarray import DataArray, Dataset, DataTree
 
-from ...models.combinations.sums import RULES, Combination
+from ...models.combinations.sums import COMBINATIONS_BY_NAME, Combination
 from ...models.kernels.source import ParametricStack
 from ...models.multinomial_probit import MultinomialProbit
 from ...numerics.probit import class_probabilities
@@ -88,7 +88,7 @@ def identified_quantities(result: DataTree, variant: str) -> Dataset:
     learned = [name for name in ("theta", "beta", "upsilon") if name in posterior]
     if "theta" in posterior:
         return posterior[learned]
-    rule = RULES.get(variant.partition(",")[0])
+    rule = COMBINATIONS_BY_NAME.get(variant.partition(",")[0])
     if rule is None or not {"beta"} & {*posterior, *data}:
         return posterior
     stack = compared_rows(result)

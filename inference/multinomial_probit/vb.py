@@ -80,19 +80,20 @@ from .vb_kernels import ExpectedKernels, ExpectedUtilities, KernelFamily, Normal
 type Array = npt.NDArray[np.float64]
 
 #: Rules of combination whose weights have a factor here, or whose factor is that of the parameters.
-RULES = Mean, Binary, FixedWeights, Product, FixedProduct
+RULES_WITH_FACTORS = Mean, Binary, FixedWeights, Product, FixedProduct
 
 # Largest number of further updates with the same covariances, and their share of the time of these.
-MOST = 6
-SHARE = 0.4
+MOST_INNER_UPDATES = 6
+INNER_SHARE_OF_TIME = 0.4
 # Measured costs in units of a factorisation's multiplication: of a node of the quadrature, and of a
 # number of the covariances or products that is read from memory.
 NODE = 900
 NUMBER = 12
 # Largest size of the stored covariances (1 GB).
-MOST_KEPT = 1 << 27
+COVARIANCE_BYTES = 1 << 27
 # Largest remaining increase, in nats, for up to 200 contrasts (objects times classes minus one).
-REMAINING, CONTRASTS = 0.01, 200
+REMAINING = 0.01
+CONTRASTS = 200
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,8 @@ class Data:
             if len(codes) != (n := source.stack.sizes["obs"]):
                 rule = f"one of each of the {n} objects"
                 raise argument_error("labels", "VB", rule, f"{len(codes)}")
-            known, labels = ExpectedKernels.of(source), source.held(codes)
+            known = ExpectedKernels.of(source)
+            labels = source.held(codes)
         else:
             labels = [codes[objects] for objects in blocks_of(len(codes))]
             if not len(family.coordinates):
@@ -232,7 +234,8 @@ def update(data: Data, state: State) -> State:
     If the covariances of W are expensive, all other factors are updated a few times more, but not
     with exponents or kernel parameters, to whose current values W would adapt too closely.
     """
-    n_objects, n_basis = data.n_objects, state.W_mean.shape[1]
+    n_objects = data.n_objects
+    n_basis = state.W_mean.shape[1]
     more = 0 if state.psi else inner_steps(len(state.linear), n_objects, n_basis, data.n_classes)
     state, covariances = _update_regressors(data, state, keep=more > 0)
     state = _update_scales(data, state)
@@ -253,12 +256,15 @@ def inner_steps(n_kernels: int, n_obs: int, n_basis: int, n_classes: int) -> int
 
     Ten classes with Gram matrices get one update at about 350 objects, six at 1,000.
     """
-    if n_classes * n_basis**2 > MOST_KEPT:
+    if n_classes * n_basis**2 > COVARIANCE_BYTES:
         return 0
     quadrature = NODE * n_obs * n_classes * default_nodes(n_classes)
     products = 4 * n_kernels * n_obs * n_basis * n_classes
     numbers = NUMBER * (n_classes + n_kernels * (n_kernels + 1)) * n_basis**2
-    return min(MOST, int(SHARE * n_classes * n_basis**3 / (quadrature + products + numbers)))
+    return min(
+        MOST_INNER_UPDATES,
+        int(INNER_SHARE_OF_TIME * n_classes * n_basis**3 / (quadrature + products + numbers)),
+    )
 
 
 def _update_utilities(data: Data, state: State) -> State:
@@ -273,8 +279,11 @@ def _update_regressors(data: Data, state: State, *, keep: bool) -> tuple[State, 
     precision = (data.tau + 0.5) / state.zeta_rate
     gram = products.gram(state.weights.second)
     target = np.tensordot(state.weights.mean, state.utilities.products, axes=1)
-    mean, var = np.empty_like(state.W_mean), np.empty_like(state.W_var)
-    total, log_det, each = np.zeros_like(gram), 0.0, []
+    mean = np.empty_like(state.W_mean)
+    var = np.empty_like(state.W_var)
+    total = np.zeros_like(gram)
+    log_det = 0.0
+    each = []
     rounded = gram.astype(data.dtype, copy=False)
     potri = lapack.get_lapack_funcs("potri", (rounded,))
     for c in range(data.n_classes):
@@ -371,7 +380,8 @@ def _bound(data: Data, state: State, log_det: float) -> float:
 
 
 def _coordinates(state: State) -> Array:
-    products, rates = state.utilities.products.ravel(), np.log(state.zeta_rate).ravel()
+    products = state.utilities.products.ravel()
+    rates = np.log(state.zeta_rate).ravel()
     return np.concatenate([products, rates, state.weights.coordinates])
 
 
@@ -394,7 +404,8 @@ def unsupported(model: MultinomialProbit) -> str | None:
     """Why VB does not apply to a model; None when it does."""
     if isinstance(model.upsilon, LearnedScale) and not model.kernel_source.in_memory:
         return "it cannot learn upsilon of kernels in a Dask array; give a number"
-    rule, rules = model.combination, list[type](RULES)
+    rule = model.combination
+    rules = list[type](RULES_WITH_FACTORS)
     if isinstance(rule, WeightedSum) and hasattr(rule, "variational_factor"):
         rules.append(type(rule))
     others = " and weighted sums with a method variational_factor"
@@ -473,12 +484,14 @@ def path_of_scales(data: Data, scales: Sequence[float]) -> Iterator[State]:
     """Ascend for one upsilon after another, each from the last solution."""
     n_kernels = len(data.family.composition.known)
     # The start does not depend on upsilon: the first shift is zero.
-    state, before = start(data, np.full(n_kernels, 1 / n_kernels)), scales[0]
+    state = start(data, np.full(n_kernels, 1 / n_kernels))
+    before = scales[0]
     for upsilon in scales:
         data = replace(data, upsilon=upsilon)
         rate = state.zeta_rate + (upsilon - before)
         state = replace(state, zeta_rate=rate, objective=-np.inf)
-        state, before = ascended(state, partial(update, data), COORDINATES), upsilon
+        state = ascended(state, partial(update, data), COORDINATES)
+        before = upsilon
         yield state
 
 

@@ -49,7 +49,8 @@ LEAST_NODES = 64
 # With more coordinates, the curvature is approximated by its diagonal.
 LARGEST_FULL = 6
 # Bounds on the factor by which a step changes precisions, in the factor's own coordinates.
-LEAST_PRECISION, LARGEST_PRECISION = 0.5, 10.0
+LEAST_PRECISION = 0.5
+LARGEST_PRECISION = 10.0
 HALVINGS = 5
 # If no step raises the bound, the values at the nodes are far from quadratic: try a narrower
 # factor.
@@ -121,7 +122,8 @@ class Normal:
         values = np.array([log_likelihood(psi) for psi in points])
         height = weights @ values + self.gain
         coefficients = fit @ values
-        gradient, hessian = coefficients[1 : n + 1], np.diag(coefficients[n + 1 : 2 * n + 1])
+        gradient = coefficients[1 : n + 1]
+        hessian = np.diag(coefficients[n + 1 : 2 * n + 1])
         if n <= LARGEST_FULL:
             i, j = np.triu_indices(n, 1)
             hessian[i, j] = hessian[j, i] = coefficients[2 * n + 1 :]
@@ -218,7 +220,8 @@ class KernelFamily:
 
     def expected(self, factor: Normal) -> ExpectedKernels:
         """Take expectations under a factor; O(S^2 N M^2) and one stack of kernels per node."""
-        design, products = np.zeros(()), np.zeros(())
+        design = np.zeros(())
+        products = np.zeros(())
         for psi, weight in zip(*factor.expectation, strict=True):
             stack = self.stack(psi)
             design = design + weight * stack
@@ -260,7 +263,9 @@ def _sums_of_utilities(
     regressors: Array,
 ) -> tuple[float, float, Array]:
     """log_z, square and products of `ExpectedUtilities`; writes E[y] to `mean`, if it is given."""
-    log_z, square, products = 0.0, 0.0, np.zeros(())
+    log_z = 0.0
+    square = 0.0
+    products = np.zeros(())
     for objects in blocks_of(len(labels)):
         kernels = np.asarray(chunk[:, objects], dtype=float)
         f = np.tensordot(weights, kernels @ regressors.T, axes=1)

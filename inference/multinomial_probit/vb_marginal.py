@@ -62,15 +62,21 @@ from .vb_regressors import Regressors, regressors
 type Array = NDArray[np.float64]
 
 #: Part of a step that is left where the bound falls, growth of the next step, and least share.
-SHRINKAGE, GROWTH, LEAST_SHARE = 0.5, 1.1, 1e-3
+SHRINKAGE = 0.5
+GROWTH = 1.1
+LEAST_SHARE = 1e-3
 #: Trial step and longest step of the logarithm of the scale, and slope too small for one.
-TRIAL, LONGEST, FLAT = 0.1, 1.5, 0.1
+TRIAL = 0.1
+LONGEST_LOG_STEP = 1.5
+FLAT = 0.1
 #: Curvature of the objects at the start, and standard deviation of the log rate.
-FIRST_CURVATURE, FIRST_SD = 0.3, 0.1
+FIRST_CURVATURE = 0.3
+FIRST_SD = 0.1
 #: Largest remaining increase, in nats, for up to `CONTRASTS` contrasts.
 REMAINING = 0.1
 #: Steps that solve for the log rate given E[1/zeta], and for both.
-NEWTON_STEPS, RATE_STEPS = 20, 50
+NEWTON_STEPS = 20
+RATE_STEPS = 50
 
 
 @dataclass(frozen=True)
@@ -101,8 +107,10 @@ class LogNormal:
         """Best factor for the log likelihood shape log(rate) - total rate, by Newton's method."""
         if not isinstance(prior, LearnedScale):
             return self
-        center, precision = float(np.log(prior.median)), prior.sigma**-2
-        mean, pull = float(np.log(shape / total)), shape
+        center = float(np.log(prior.median))
+        precision = prior.sigma**-2
+        mean = float(np.log(shape / total))
+        pull = shape
         for _ in range(NEWTON_STEPS):
             pull = total * float(np.exp(mean + 0.5 / (precision + pull)))
             mean += (shape - pull - precision * (mean - center)) / (pull + precision)
@@ -125,7 +133,8 @@ class Data:
     @classmethod
     def of(cls, model: MultinomialProbit) -> Self:
         """Collect the inputs; the products cost O(S^2 N M^2)."""
-        family, rule = KernelFamily(model.composition), model.combination
+        family = KernelFamily(model.composition)
+        rule = model.combination
         known = None
         if not len(family.coordinates):
             known = ExpectedKernels.of(InMemory(family.stack(np.empty(0))))
@@ -245,7 +254,8 @@ def update(data: Data, state: State) -> State:
 
 def evaluated(data: Data, point: Point, *, share: float = 1.0) -> State:
     """Bound at a point, and the point to which the updates of all factors lead."""
-    kernels, weights = point.kernels, point.weights
+    kernels = point.kernels
+    weights = point.weights
     K = np.tensordot(weights.mean, point.design, axes=1)
     spread = None
     if data.kernels_vary:
@@ -282,7 +292,8 @@ def _rescaled(
 
     def at(log_square: float) -> tuple[float, float, tuple[Point, Regressors, ExpectedProbit]]:
         square = float(np.exp(log_square))
-        there, of_scores = point.scaled(square), q.scaled(square)
+        there = point.scaled(square)
+        of_scores = q.scaled(square)
         found = of_scores.expected(data.codes) if log_square else expected
         height = float(found.log_p.sum()) - square * loose + there.upsilon.gain(data.upsilon)
         slope = of_scores.slope_of_scale(found) - square * loose
@@ -294,7 +305,7 @@ def _rescaled(
         return point, q, expected
     trial = float(np.copysign(TRIAL, slope))
     bend = (at(trial)[1] - slope) / trial
-    step = float(np.clip(-slope / min(bend, -1e-9), -LONGEST, LONGEST))
+    step = float(np.clip(-slope / min(bend, -1e-9), -LONGEST_LOG_STEP, LONGEST_LOG_STEP))
     for log_square in (step, trial):
         new, _, moved = at(log_square)
         if new > height:
@@ -313,7 +324,8 @@ def _scales_updated(data: Data, upsilon: LogNormal, half_squares: Array) -> tupl
 
 def _kernels_updated(data: Data, point: Point, target: Array, moment: Array) -> Point:
     """Update weights and parameters for a log likelihood <K, target> - tr(K'K moment) / 2."""
-    kernels, weights = point.kernels, point.weights
+    kernels = point.kernels
+    weights = point.weights
     if not isinstance(data.rule, FixedWeights | FixedProduct | Product):
         linear = np.tensordot(point.design, target, axes=2)
         curvature = kernels.products.traces(moment)
@@ -343,7 +355,8 @@ def fit_marginal_probit(
     contrasts = len(model.coords["obs"]) * max(model.n_classes - 1, 2)
     if remaining is None:
         remaining = REMAINING * max(1.0, contrasts / CONTRASTS)
-    data, rule = Data.of(model), model.combination
+    data = Data.of(model)
+    rule = model.combination
     if isinstance(rule, Mean):
         check_prior(rule.mu, rule.lam, rule, ("mu", "lam"), "VB on MultinomialProbit")
     result = multistart_ascent(
@@ -372,7 +385,8 @@ def _parameters(data: Data, state: State, model: MultinomialProbit) -> xr.Datase
     """Parameters of q."""
     assert state.regressors is not None
     assert state.zeta_rate is not None
-    point, moments = state.point, (state.regressors.mean, state.regressors.variance)
+    point = state.point
+    moments = (state.regressors.mean, state.regressors.variance)
     given = (*moments, data.tau, state.zeta_rate, point.weights, point.psi, data.family)
     variables = parameters_of_factors(*given)
     if point.upsilon.sd:

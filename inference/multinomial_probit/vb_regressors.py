@@ -184,7 +184,8 @@ class Coupled:
         self.own = Sites(d)
         self.spread = spread
         rest = np.asfortranarray(np.diag(self.own.total))
-        self.roots, self.turned = [], []
+        self.roots = []
+        self.turned = []
         self.log_det = float(np.log(self.own.total).sum())
         for of_class, weights in zip(precision, d.T, strict=True):
             gram = _gram(K, weights)
@@ -209,7 +210,8 @@ class Coupled:
         """Mean and variance (C, M)."""
         halves = [turned @ of_class for turned, of_class in zip(self.turned, b.T, strict=True)]
         along = sum(J.T @ half for J, half in zip(self.shared, halves, strict=True))
-        mean, variance = [], []
+        mean = []
+        variance = []
         for root, J, half in zip(self.roots, self.shared, halves, strict=True):
             mean.append(root.T @ (half + J @ along))
             square = np.square(root).sum(axis=0) + np.square(root.T @ J).sum(axis=1)

@@ -157,7 +157,8 @@ def complete_kernels(
     if method != "mutual" or seen.all():
         return CompletedKernels(stack, stack.values[None], seen, None, steps)
     hidden = ~(seen.T[:, :, None] & seen.T[:, None, :])
-    rows, columns = _canonical(stack["obs"].values), _canonical(stack["kernel"].values)
+    rows = _canonical(stack["obs"].values)
+    columns = _canonical(stack["kernel"].values)
     holed = stack.where(~hidden).isel(kernel=columns, obs=rows, basis=rows)
     # The means of EM are the same, and it takes kernels of low rank as well.
     declared = MutualKernelCompletion(holed, **{"collapsed": engine == "em", **(model or {})})
@@ -166,7 +167,8 @@ def complete_kernels(
         raise argument_error("model", OWNER, rule, repr(model))
     settings = {"random_seed": random_seed, "progressbar": progressbar, **options}
     mean, sd, drawn = ENGINES[engine](declared, draws, thin, settings)
-    back, names = np.argsort(rows), np.argsort(columns)
+    back = np.argsort(rows)
+    names = np.argsort(columns)
     place = np.ix_(names, back, back)
     return CompletedKernels(
         stack.copy(data=mean[place]),
@@ -200,7 +202,8 @@ def _by_gibbs(
 ) -> Drawn:
     """Moments of all draws, and every `thin`-th draw of each chain."""
     settings = {"chains": 2, "cores": 1, "tune": 500} | settings
-    chains, names = settings["chains"], _incomplete(model)
+    chains = settings["chains"]
+    names = _incomplete(model)
     each = -(-draws // chains)
     kept: list[list[NDArray]] = [[] for _ in range(chains)]
 

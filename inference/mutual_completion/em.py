@@ -51,7 +51,7 @@ SUFFICIENT = 1e-4
 # A quasi-Newton step that would be shortened by more than this is replaced by an EM step.
 SHORTEST = 1e-3
 # Largest entry of a step: no direction of L grows more than e^2-fold in a step.
-LONGEST = 4.0
+LONGEST_STEP = 4.0
 
 
 class Completion(NamedTuple):
@@ -91,7 +91,8 @@ class _Visible:
         With M_vv = C C', Q_vv = R R', H = C^-1 M_vh, B = C'^-1 H and G = R'B: Q_vh = R G, eq (19),
         and Q_hh = M_hh - H'H + G'G, eq (20); eqs (27)-(29) are the same in blocks of M^-1.
         """
-        visible, hidden = self.kernel.visible, self.kernel.hidden
+        visible = self.kernel.visible
+        hidden = self.kernel.hidden
         C = cholesky_factor(M[visible].take(visible, axis=1))
         log_det = log_det_of_factor(C)
         if not len(hidden):
@@ -168,9 +169,11 @@ class MutualObjective:
         if M is None:
             M = factor @ factor.T
         half = np.zeros((self.n, self.n))
-        traces, log_dets = 0.0, self.lam * log_det_of_factor(factor) - self.lam * self.n
+        traces = 0.0
+        log_dets = self.lam * log_det_of_factor(factor) - self.lam * self.n
         for part in self.parts:
-            kernel, w = part.kernel, part.weight
+            kernel = part.kernel
+            w = part.weight
             done = part.expectation(M)
             kernel.add_missing(half, done.vh.T, done.hh, w)
             traces -= w * len(kernel.hidden)
@@ -266,7 +269,8 @@ def minimize(
     # shrinks; the gradient is more accurate.
     slack = 1e-14 * (objective.lam + objective.total) * objective.n
     history: History = deque(maxlen=memory)
-    values, lost = [now.objective], False
+    values = [now.objective]
+    lost = False
     with suppress(KeyboardInterrupt):
         while (gradient := unit * float(np.linalg.norm(now.residual))) > tolerance:
             report(objective=-now.objective, gradient=gradient)
@@ -294,7 +298,8 @@ def minimize(
 
 def _direction(history: History, residual: Array) -> Array:
     """Quasi-Newton direction by the two-loop recursion. O(memory l^2)."""
-    direction, shares = residual.copy(), []
+    direction = residual.copy()
+    shares = []
     for step, change, inverse in reversed(history):
         share = inverse * float(np.vdot(step, direction))
         direction -= share * change
@@ -320,14 +325,15 @@ def _quasi_newton(
         return now.residual, None
     direction = _direction(history, now.residual)
     slope = -(objective.lam + objective.total) / 2 * float(np.vdot(now.residual, direction))
-    length = min(1.0, LONGEST / float(np.abs(direction).max()))
+    length = min(1.0, LONGEST_STEP / float(np.abs(direction).max()))
     while length > SHORTEST:
         try:
             new = objective.evaluate(_moved(now.factor, length * direction))
         except LinAlgError:
             length *= 0.1
             continue
-        promised, rise = length * slope, new.objective - now.objective
+        promised = length * slope
+        rise = new.objective - now.objective
         if rise <= SUFFICIENT * promised + slack:
             return length * direction, new
         length *= float(np.clip(-promised / (2 * (rise - promised)), 0.1, 0.5))
@@ -345,7 +351,8 @@ def _values(
     model: MutualKernelCompletion, objective: MutualObjective, found: Minimum
 ) -> dict[str, Array]:
     """Values of the model's variables by name, after the last E-step and its M-step."""
-    last, problem = found.last, model.problem
+    last = found.last
+    problem = model.problem
     M = last.factor @ last.factor.T
     factor, whole = (last.factor, M) if found.lost else (cholesky_factor(last.target), last.target)
     values = {"M": whole, "log_det_M": np.array(log_det_of_factor(factor))}

@@ -109,11 +109,15 @@ def _groups(problem: CompletionProblem) -> tuple[Positions, list[Group]]:
     """Object positions in the order of the groups, and the groups."""
     members = nested_groups(problem)
     assert members is not None
-    order, strength = np.concatenate(members), problem.strength
-    groups, stop = [], 0
+    order = np.concatenate(members)
+    strength = problem.strength
+    groups = []
+    stop = 0
     for one in members:
-        start, stop = stop, stop + len(one)
-        psi, added = strength * np.eye(stop), 0.0
+        start = stop
+        stop = stop + len(one)
+        psi = strength * np.eye(stop)
+        added = 0.0
         for kernel, v in zip(problem.kernels, problem.nu, strict=True):
             if len(kernel.visible) >= stop:
                 chosen = np.searchsorted(kernel.visible, order[:stop])
@@ -129,7 +133,8 @@ def _draw_factor(groups: list[Group], rng: np.random.Generator) -> Array:
     """Lower Cholesky factor of M, in the order of the groups. O(l^3)."""
     L = np.zeros((groups[-1].stop,) * 2)
     for start, stop, factor, freedom, _ in groups:
-        old, new = slice(start), slice(start, stop)
+        old = slice(start)
+        new = slice(start, stop)
         F = Bartlett.draw(freedom, stop - start, rng).inverse_wishart_factor(
             np.ascontiguousarray(factor[new, new])
         )
@@ -148,14 +153,16 @@ def evidence_of_mutual_kernel_completion(model: MutualKernelCompletion) -> float
     if reason := not_nested(model):
         raise ValueError(f"The evidence is not known in closed form: {reason}.")
     problem = model.problem
-    strength, value = problem.strength, 0.0
+    strength = problem.strength
+    value = 0.0
     for kernel, v in zip(problem.kernels, problem.nu, strict=True):
         if n := len(kernel.visible):
             log_det = log_det_of_factor(cholesky(kernel.values, lower=True))
             value += (v - n - 1) / 2 * log_det + v * n / 2 * np.log(v / 2)
             value -= multigammaln(v / 2, n)
     for start, stop, factor, freedom, added in _groups(problem)[1]:
-        n, prior = stop - start, freedom - added
+        n = stop - start
+        prior = freedom - added
         new = log_det_of_factor(factor[start:, start:])
         value += multigammaln(freedom / 2, n) - multigammaln(prior / 2, n)
         # The likelihood's powers of 2 are included above; these normalisers add added * n / 2.

@@ -57,7 +57,8 @@ class NewRows:
         All new objects use the same random numbers, so that the draw of one does not depend on
         which others are given.
         """
-        completed, n = rows.copy(), self.stack.shape[1]
+        completed = rows.copy()
+        n = self.stack.shape[1]
         for objects, given in self._alike(rows):
             rng = np.random.default_rng(seed)
             noise = rng.normal(size=(1 + len(rows), n))
@@ -67,7 +68,8 @@ class NewRows:
             beta = beta + root[:, None] * spread
             for k in range(len(rows)):
                 filled = self._filled(k, rows[k, objects], given[k], beta)
-                hidden, K = ~given[k], self.stack[k]
+                hidden = ~given[k]
+                K = self.stack[k]
                 explained = K[np.ix_(hidden, given[k])] @ self._onto(k, given[k])[:, hidden]
                 lower = np.linalg.cholesky(K[np.ix_(hidden, hidden)] - explained)
                 residual = np.outer(spread, lower @ noise[1 + k, hidden])
@@ -96,7 +98,8 @@ class NewRows:
         squares = np.full(rows.shape[1], self.strength)
         for k, weight in enumerate(self.weights):
             v = given[k]
-            onto, known = self._onto(k, v), rows[k][:, v].T
+            onto = self._onto(k, v)
+            known = rows[k][:, v].T
             precision += weight * self.stack[k][:, v] @ onto
             moment += weight * onto.T @ known
             block = self.stack[k][np.ix_(v, v)]

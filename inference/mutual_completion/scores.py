@@ -166,7 +166,8 @@ def entry_coverage(completed: Dataset, truth: Any, entries: Entries) -> xr.DataA
         if f"lower_{name}" not in completed:
             got = f"no intervals of {name!r}"
             raise argument_error("entries", owner, "of completions with draws, not of a point", got)
-        lower, upper = completed[f"lower_{name}"], completed[f"upper_{name}"]
+        lower = completed[f"lower_{name}"]
+        upper = completed[f"upper_{name}"]
         if lower[f"entry_{name}"].values.tolist() != labels:
             got = f"{labels[:3]}... of {name!r}"
             raise argument_error("entries", owner, "those that the model was made with", got)
@@ -201,7 +202,8 @@ def kernel_alignment(K: Any, L: Any) -> Any:
         for axis in (0, 1):
             order = order_of(L.axes[axis], K.axes[axis], "L", owner, "labelled as K is")
             L = L if order is None else L.take(order, axis=axis)
-    K, L = check_real(K, "K", owner), check_real(L, "L", owner)
+    K = check_real(K, "K", owner)
+    L = check_real(L, "L", owner)
     if K.ndim < 2 or K.shape[-2:] != L.shape[-2:]:
         raise argument_error("L", owner, f"of the size of K, shape {K.shape}", f"shape {L.shape}")
     check_finite(K, "K", owner)

@@ -17,7 +17,7 @@ SATURATED = 0.99
 #: The scale covers at least this share of the diagonal, so that negligible entries look negligible.
 LEAST_REACH = 0.01
 #: Entries smaller than this share of the largest entry count as rounding: they are drawn as zeros.
-ROUNDING = 1e-9
+ROUNDING_SHARE = 1e-9
 
 
 @numpy_warnings()
@@ -56,7 +56,8 @@ def plot_kernels(kernels: Any, labels: Any = None, *, classes: Sequence | None =
         kernels = kernels.rename(object="obs", object_="basis")
     stack = as_stack(kernels, owner=owner)
     gram = np.array_equal(stack["obs"].values, stack["basis"].values)
-    names, edges = np.empty(0), np.empty(0)
+    names = np.empty(0)
+    edges = np.empty(0)
     if labels is not None:
         labels = aligned(labels, ids_along(stack, "obs"), "labels", owner)
         n_objects = stack.sizes["obs"]
@@ -75,11 +76,12 @@ def plot_kernels(kernels: Any, labels: Any = None, *, classes: Sequence | None =
     pictures = axes.flat[: len(stack)]
     for each, kernel in zip(pictures, stack.transpose("kernel", "obs", "basis"), strict=True):
         values = kernel.to_numpy()
-        values = np.where(np.abs(values) > ROUNDING * np.abs(values).max(), values, 0.0)
+        values = np.where(np.abs(values) > ROUNDING_SHARE * np.abs(values).max(), values, 0.0)
         low, high = _range(values, gram)
         look = {"aspect": "equal" if gram else "auto", "cmap": "RdBu" if low < 0 else "Blues"}
         image = each.imshow(values, interpolation="nearest", vmin=low, vmax=high, **look)
-        below, above = values.min() < low, values.max() > high
+        below = values.min() < low
+        above = values.max() > high
         extend = ("both" if above else "min") if below else ("max" if above else "neither")
         # Inset axes are as high as the picture for any shape.
         figure.colorbar(image, cax=each.inset_axes((1.03, 0.0, 0.05, 1.0)), extend=extend)

@@ -30,7 +30,7 @@ from .results import PALETTE, engine_colors
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 ROW = 0.06  # height of a row of counts below the diagram, as a share of the diagram's
 #: Largest number of draws over which the predictions of regions average.
-DRAWS = 200
+MOST_DRAWS = 200
 
 
 def plot_decision_regions(
@@ -87,11 +87,14 @@ def plot_decision_regions(
     values = points.to_numpy(dtype=float)
     check_finite(values, "X_train", owner)
     check_result(result, "result", owner)
-    low, high = values.min(0), values.max(0)
+    low = values.min(0)
+    high = values.max(0)
     margin = np.where(high > low, 0.1 * (high - low), 0.5)
     grid = np.meshgrid(*np.linspace(low - margin, high + margin, resolution).T)
     objects = np.stack(grid, axis=-1).reshape(-1, 2)
-    every = max(1, result["posterior"].sizes["draw"] * result["posterior"].sizes["chain"] // DRAWS)
+    every = max(
+        1, result["posterior"].sizes["draw"] * result["posterior"].sizes["chain"] // MOST_DRAWS
+    )
     thinned = result.isel(draw=slice(None, None, every))
     # Refuses training objects other than the model's, or in another order without ids.
     predictions = predict(model, thinned, kernels(objects, X_train), progressbar=False)

@@ -34,7 +34,7 @@ INTERVALS = {"eti": (az.eti, "equal-tailed"), "hdi": (az.hdi, "highest-density")
 #: Part of a row's height that the engines of an element share; the rest separates elements.
 SPREAD = 0.7
 #: Largest number of elements of a variable that `plot_engines` draws.
-MOST = 20
+MOST_ELEMENTS = 20
 #: Corners of the triangle, one per kernel: left, right, top.
 CORNERS = np.array([[0.0, 0.0], [1.0, 0.0], [0.5, np.sqrt(3) / 2]])
 #: Number of evenly spaced draws that are plotted on a triangle.
@@ -94,7 +94,7 @@ def plot_engines(
     for variable in variables:
         draws = {name: dataset.get(variable) for name, dataset in quantities.items()}
         labels, values = _in_rows(draws, owner)
-        shown = np.unique(np.linspace(0, len(labels) - 1, MOST).astype(int))
+        shown = np.unique(np.linspace(0, len(labels) - 1, MOST_ELEMENTS).astype(int))
         title = f"{variable} ({', '.join(map(str, first[variable].dims[2:]))})"
         if len(shown) < len(labels):
             title += f", {len(shown)} of {len(labels)}"
@@ -159,7 +159,8 @@ def plot_weights(results: DataTree | Mapping[str, DataTree], *, kind: str = "for
     if are_selections:
         for name, tree in named.items():
             found = inclusion(tree)
-            p, error = found["probability"].to_numpy().ravel(), found["mcse"].to_numpy().ravel()
+            p = found["probability"].to_numpy().ravel()
+            error = found["mcse"].to_numpy().ravel()
             rows[name] = p, [np.stack([p - 2 * error, p + 2 * error], axis=1).clip(0, 1)]
         axis = "P(beta = 1), with 2 Monte Carlo standard errors"
     axes = _draw_rows({"Weights of the kernels": (labels, rows)}, styles, axis)
@@ -215,7 +216,8 @@ def _in_rows(
 ) -> tuple[list[str], dict[str, NDArray]]:
     """Labels of the elements, the same of all engines, and draws (sample, element) by engine."""
     first = next(each for each in draws.values() if each is not None)
-    first, values = first.isel(chain=0, draw=0, drop=True), {}
+    first = first.isel(chain=0, draw=0, drop=True)
+    values = {}
     for name, each in draws.items():
         if each is None or not same_elements(each.isel(chain=0, draw=0, drop=True), first):
             rule = f"of one model on the same data, with the same elements of {first.name}"
@@ -254,14 +256,16 @@ def _draw_rows(
     """
     numbers = [len(rows) for rows, _ in panels.values()]
     height = 1.0 + 0.35 * len(numbers) + sum(numbers) * (0.14 + 0.08 * len(styles))
-    ratios, size = [n + 0.6 for n in numbers], (6.4, height)
+    ratios = [n + 0.6 for n in numbers]
+    size = (6.4, height)
     figure, axes = plt.subplots(
         len(panels), figsize=size, height_ratios=ratios, layout="constrained", squeeze=False
     )
     shifts = SPREAD * (np.arange(len(styles)) - (len(styles) - 1) / 2) / len(styles)
     for (title, (names, by_engine)), each in zip(panels.items(), axes[:, 0], strict=True):
         for (engine, (points, ends)), shift in zip(by_engine.items(), shifts, strict=True):
-            heights, style = np.arange(len(points)) + shift, styles[engine]
+            heights = np.arange(len(points)) + shift
+            style = styles[engine]
             for bounds, width in zip(ends, (4.0, 1.3)[-len(ends) :], strict=True):
                 each.hlines(heights, *bounds.T, linewidth=width, color=style["color"])
             each.plot(points, heights, linestyle="none", **style)
@@ -365,7 +369,8 @@ def plot_bound(result: DataTree) -> NDArray:
         axes[1].plot(bound["iteration"][1:], np.where(changes > 0, changes, np.nan), **style)
     title, label = TITLES[name]
     change = "Change in one iteration" if every == 1 else f"Change of means of {every} iterations"
-    low, high = float(bound.quantile(HIDDEN, "iteration").min()), float(bound.max())
+    low = float(bound.quantile(HIDDEN, "iteration").min())
+    high = float(bound.max())
     if float(bound.min()) < high - 2 * (high - low):
         axes[0].set_ylim(bottom=low - 0.06 * (high - low))
         title += f" (lowest value, {float(bound.min()):,.0f}, not shown)"

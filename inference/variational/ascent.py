@@ -44,26 +44,29 @@ MOST_CORNERS = 16
 # 8 (1.76); regressions seven times after 24 (4.66), once after 200 (0.53).
 FIRST_ROUND = {"probit": 24, "classification": 12, "regression": 200}
 # Usual number of iterations of a start.
-USUAL = 100
+USUAL_ITERATIONS = 100
 # Largest number of iterations of an ascent for predictions.
 MOST_ITERATIONS = 400
 # Least number of basis functions for iterations in single precision.
 SINGLE_FROM = 200
 # Tolerances of ascents that end within about a nat.
-ROUGH, ROUGHLY_REMAINING = 1e-4, 1.0
+ROUGH = 1e-4
+ROUGHLY_REMAINING = 1.0
 
 # Consecutive small increases that end accelerated iterations (one may be a rejected step), and
 # iterations without a new height: new quadrature points may move the objective up and down.
-PATIENCE, STALL = 3, 10
+PATIENCE = 3
+STALL = 10
 # Number of iterations over which the shrinkage of the increases is measured.
 SPAN = 5
 # A decrease by this part of the objective, or by so many nats, is rounding; new quadrature points
 # for the weights of more than three kernels may cost more.
-ROUNDING = 1e-8
-ROUNDED, NEW_POINTS = 0.01, 0.1
+ROUNDING_SHARE = 1e-8
+ROUNDING_NATS = 0.01
+NEW_POINTS = 0.1
 
 # Largest number of stored iterations, and of stored numbers (half a gigabyte).
-MOST_KEPT = 9
+MOST_ITERATIONS_KEPT = 9
 MOST_NUMBERS = 1 << 26
 # Relative ridge of the normal equations, because the differences are nearly dependent.
 RIDGE = 1e-10
@@ -112,7 +115,8 @@ class Anderson[S: State]:
     """Accelerated iterations of one start: a call with a state returns the next state."""
 
     def __init__(self, update: Callable[[S], S], coordinates: Coordinates[S]):
-        self._update, self._coordinates = update, coordinates
+        self._update = update
+        self._coordinates = coordinates
         self._ends: list[Array] = []
         self._moves: list[Array] = []
         self._stretch = FIRST_STRETCH
@@ -136,7 +140,8 @@ class Anderson[S: State]:
 
     def _step(self) -> tuple[Array, bool]:
         """Step from the last end to the next beginning, and whether it goes ahead."""
-        move, end = self._moves[-1], self._ends[-1]
+        move = self._moves[-1]
+        end = self._ends[-1]
         differences = move - np.array(self._moves[:-1])
         gram = differences @ differences.T
         gram[np.diag_indices_from(gram)] += RIDGE * np.trace(gram)
@@ -163,7 +168,7 @@ class Anderson[S: State]:
         end = self._coordinates.of(after)
         self._ends.append(end)
         self._moves.append(end - self._coordinates.of(before))
-        if len(self._ends) > max(2, min(MOST_KEPT, MOST_NUMBERS // (2 * len(end)))):
+        if len(self._ends) > max(2, min(MOST_ITERATIONS_KEPT, MOST_NUMBERS // (2 * len(end)))):
             del self._ends[0], self._moves[0]
 
 
@@ -210,14 +215,16 @@ class Ascent[S: State]:
 
     def may_exceed(self, height: float, iterations: int) -> bool:
         """Whether its largest recent increase, in each iteration up to so many, is enough."""
-        gains, left = np.diff(self.history[-PATIENCE - 1 :]), iterations - len(self.history)
+        gains = np.diff(self.history[-PATIENCE - 1 :])
+        left = iterations - len(self.history)
         return len(gains) < PATIENCE or bool(self.height + left * gains.max() > height)
 
     def advance(self, tolerance: float, remaining: float = np.inf) -> None:
         """Do one iteration."""
-        before, state = self.history[-1] if self.history else -np.inf, self.update(self.state)
+        before = self.history[-1] if self.history else -np.inf
+        state = self.update(self.state)
         after = state.objective
-        if before - after > self.fall + max(tolerance, ROUNDING) * abs(before):
+        if before - after > self.fall + max(tolerance, ROUNDING_SHARE) * abs(before):
             self.fell = before - after
             return
         self.state = state
@@ -306,20 +313,22 @@ def multistart_ascent[S: State](
     begins anew. A decrease ends a start, unconverged; an interrupt keeps the states reached so far.
     """
     compete = first_round is not None and starts is None
-    fall = NEW_POINTS if n_kernels > 3 else ROUNDED
+    fall = NEW_POINTS if n_kernels > 3 else ROUNDING_NATS
 
     def begin(start: Callable[[Array], S], weights: Array) -> Ascent[S]:
         if coordinates is None:
             return Ascent(start(weights), draft or update, fall=fall)
         return Ascent(start(weights), Anderson(draft or update, coordinates), PATIENCE, fall)
 
-    n_starts, uniform = starts or min(n_kernels + 1, MOST_STARTS), np.full(n_kernels, 1 / n_kernels)
+    n_starts = starts or min(n_kernels + 1, MOST_STARTS)
+    uniform = np.full(n_kernels, 1 / n_kernels)
     if known is not None or (compete and n_kernels > MOST_CORNERS):
         n_starts = 1
     if not compete or n_kernels > MOST_CORNERS:
         # Of many kernels, the factor of the weights takes most of the time, in double precision.
         draft = None
-    weights, rng = uniform if known is None else known, run.rng()
+    weights = uniform if known is None else known
+    rng = run.rng()
     begun = chain.from_iterable(
         beginnings(partial(begin, start), weights, n_starts, tolerance, rng, run.clock.check)
         for start in starts_at
@@ -333,7 +342,8 @@ def multistart_ascent[S: State](
     precision = (tolerance, remaining) if draft is None else rough
 
     def go_on(k: int, until: int, more: int, rival: float = -np.inf) -> None:
-        ascent, done = ascents[k], len(ascents[k].history)
+        ascent = ascents[k]
+        done = len(ascents[k].history)
         while ascent.climbing(until) and ascent.may_exceed(rival, until):
             ascent.advance(*precision)
             bar.advance(start=k + 1, bound=ascent.state.objective)
@@ -344,7 +354,7 @@ def multistart_ascent[S: State](
 
     try:
         n_ascents = len(starts_at) * n_starts
-        usual = n_ascents * min(first, USUAL) + min(after, USUAL)
+        usual = n_ascents * min(first, USUAL_ITERATIONS) + min(after, USUAL_ITERATIONS)
         total = n_ascents * first + after + (0 if draft is None else max_iterations)
         with run.track(total, engine, usual=usual) as bar:
             for k, ascent in enumerate(begun):
@@ -355,7 +365,8 @@ def multistart_ascent[S: State](
             go_on(best, max_iterations, after)
             if draft is not None:
                 left = max(1, max_iterations - len(ascents[best].history))
-                draft.in_double, precision = True, (tolerance, remaining)
+                draft.in_double = True
+                precision = (tolerance, remaining)
                 # The accelerated iterations go on; what they rose by was rounded.
                 last = replace(ascents[best], history=[], converged=False, fell=0.0)
                 last.advance(*precision)

@@ -33,15 +33,16 @@ type Array = npt.NDArray[np.float64]
 
 # Range of mu, lam and mu / lam in which the integrals are accurate: outside, log Gamma loses its
 # digits, or concentrations vanish in double precision.
-SMALLEST, LARGEST = 1e-2, 1e8
+LEAST_CONCENTRATION = 1e-2
+LARGEST_CONCENTRATION = 1e8
 LARGEST_MEAN = 1e7
 
 # Densities are neglected this far below their maximum (in logs); for a normal, this many sds out.
-DEPTH = 24.0
-REACH = float(np.sqrt(2 * DEPTH))
+NEGLECTED_LOG_DENSITY = 24.0
+RANGE_IN_SDS = float(np.sqrt(2 * NEGLECTED_LOG_DENSITY))
 # Widths over which the sinh scales are nearly linear, and spacing of the nodes.
 STRAIGHT = 2.0
-SPACING = 0.125
+NODE_SPACING = 0.125
 # Draws invert linear interpolations of the densities, on finer nodes.
 DRAW_NODES_X = 1025
 DRAW_NODES_Y = 129
@@ -57,8 +58,9 @@ def _sinh_nodes(
 ) -> tuple[Array, Array]:
     """Nodes and log trapezoid weights (..., nodes), from center - left to center + right."""
     scale = STRAIGHT * width
-    start, stop = -np.arcsinh(left / scale), np.arcsinh(right / scale)
-    nodes = nodes or int(np.ceil(np.max(stop - start) / SPACING)) + 1
+    start = -np.arcsinh(left / scale)
+    stop = np.arcsinh(right / scale)
+    nodes = nodes or int(np.ceil(np.max(stop - start) / NODE_SPACING)) + 1
     xi = start[..., None] + (stop - start)[..., None] * np.linspace(0, 1, nodes)
     spacing = (stop - start) / (nodes - 1) * scale
     points = center[..., None] + scale[..., None] * np.sinh(xi)
@@ -118,13 +120,18 @@ def check_prior(mu: float, lam: float, rule: object, names: tuple[str, str], own
 
     The argument 'combination' of `owner`, `rule`, holds shape and rate under `names`.
     """
-    if min(mu, lam) >= SMALLEST and max(mu, lam) <= LARGEST and mu / lam <= LARGEST_MEAN:
+    if (
+        min(mu, lam) >= LEAST_CONCENTRATION
+        and max(mu, lam) <= LARGEST_CONCENTRATION
+        and mu / lam <= LARGEST_MEAN
+    ):
         return
     shape, rate = names
     raise argument_error(
         "combination",
         owner,
-        f"a {type(rule).__name__} with {shape} and {rate} from {SMALLEST:g} to {LARGEST:g} and "
+        f"a {type(rule).__name__} with {shape} and {rate} from {LEAST_CONCENTRATION:g} to "
+        f"{LARGEST_CONCENTRATION:g} and "
         f"{shape} / {rate} at most {LARGEST_MEAN:g}, where the integrals over the concentrations "
         "keep their digits (FixedWeights for weights that are known)",
         repr(rule),
@@ -139,7 +146,8 @@ def _draw(nodes: Array, log_density: Array, u: Array) -> Array:
     target = u * cumulative[:, -1:]
     rows = np.arange(len(density))[:, None]
     cell = np.sum(cumulative[:, None, :-1] < target[:, :, None], axis=2)
-    low, high = density[rows, cell], density[rows, cell + 1]
+    low = density[rows, cell]
+    high = density[rows, cell + 1]
     before = np.where(cell > 0, cumulative[rows, cell - 1], 0.0)
     # Root of low z + (high - low) z^2 / 2 = (target - before) / width, free of cancellation.
     area = (target - before) / width[rows, cell]
@@ -160,7 +168,7 @@ def _conditional_peaks(mu: float, pull: Array) -> Array:
 
 
 def _nodes_x(mu: float, slope: Array, nodes: int | None = None) -> tuple[Array, Array]:
-    """Nodes for x and their log trapezoid weights; by default at `SPACING`."""
+    """Nodes for x and their log trapezoid weights; by default at `NODE_SPACING`."""
 
     def excess(x: float) -> float:
         return x - np.log(_conditional_peaks(mu, x + slope).sum())
@@ -170,11 +178,13 @@ def _nodes_x(mu: float, slope: Array, nodes: int | None = None) -> tuple[Array, 
     peak = float(np.log(rho.sum()))
     width = float(np.sum(rho - rho**2 / (mu + rho**2 * zeta(2, rho))) ** -0.5)
     # If all rho are near zero, the mass is flat from -1 / sum rho to zero, where exp(-e^x) drops.
-    center, scale = max(peak, -1.0), min(width, 1.0)
+    center = max(peak, -1.0)
+    scale = min(width, 1.0)
     # The mass falls as prod_s (-x - slope_s)^-(mu + 1).
     power = len(slope) * (mu + 1) - 1
-    tail = (np.abs(slope).max() + abs(center)) * np.expm1(DEPTH / power)
-    left, right = REACH * width + tail, REACH * width / (1 + width)
+    tail = (np.abs(slope).max() + abs(center)) * np.expm1(NEGLECTED_LOG_DENSITY / power)
+    left = RANGE_IN_SDS * width + tail
+    right = RANGE_IN_SDS * width / (1 + width)
     return _sinh_nodes(np.array(center), np.array(scale), np.array(left), np.array(right), nodes)
 
 
@@ -183,7 +193,8 @@ def _nodes_y(mu: float, pull: Array, nodes: int | None = None) -> tuple[Array, A
     rho = _conditional_peaks(mu, pull)
     width = 1 / np.sqrt(mu + rho**2 * zeta(2, rho))
     # To the right h falls like a log gamma density, from a parabola to an exponential.
-    left, right = REACH * width + DEPTH / (mu + 1), REACH * width / (1 + width)
+    left = RANGE_IN_SDS * width + NEGLECTED_LOG_DENSITY / (mu + 1)
+    right = RANGE_IN_SDS * width / (1 + width)
     return _sinh_nodes(np.log(rho), width, left, right, nodes)
 
 

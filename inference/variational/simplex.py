@@ -45,28 +45,31 @@ type Array = npt.NDArray[np.float64]
 # Expected weights vanish where concentrations are tiny; their logarithms are coordinates.
 TINY = np.finfo(float).tiny
 # Squares of smaller concentrations, and of their inverses, leave double precision.
-LEAST = 1e-100
+LEAST_CONCENTRATION = 1e-100
 # Q is neglected where log Q is this far below its maximum.
-DEPTH = 42.0
+NEGLECTED_LOG_DENSITY = 42.0
 NEWTON_STEPS = 200
 # Nodes per axis of a grid by number of weights, and the largest difference of its halves.
 GRID_NODES = {2: 385, 3: 97}
 GRID_TOLERANCE = 6e-4
 # Least and largest number of Sobol' points (log2). They suffice if the means of their halves differ
-# by at most TOLERANCE standard deviations and their effective number is above LEAST_ESS.
+# by at most TOLERANCE_IN_SDS standard deviations and their effective number is above LEAST_ESS.
 SOBOL_LOG2 = 12
 MOST_LOG2 = 14
-TOLERANCE = 0.04
+TOLERANCE_IN_SDS = 0.04
 LEAST_ESS = 1000
 # The tabulated proposal is Q's axis density to this power; its table, and the largest array for it.
 TEMPER = 0.85
 TABLE_NODES = 257
-BLOCK = 1 << 20
+BLOCK_NUMBERS = 1 << 20
 # Largest number of batches of proposals for draws.
 ROUNDS = 24
 # Points of another factor serve while the means of the weights, in standard deviations, and the
 # ratios of standard deviations are within these, and their number, which each weight reduces.
-NEAR, ALIKE, LEFT, DOZEN = 0.3, 1.25, 0.9, 12
+NEAR = 0.3
+ALIKE = 1.25
+LEFT = 0.9
+DOZEN = 12
 
 
 def _log_weights(v: Array) -> Array:
@@ -185,8 +188,8 @@ class Axes:
         unit = cholesky / scale
         inverse = solve_triangular(unit, np.eye(len(mode)), lower=True, unit_diagonal=True)
         rest = np.cumsum(a[::-1])[::-1]
-        left = 9 + DEPTH / (a[:-1] * scale)
-        right = 9 + DEPTH / (rest[1:] * scale)
+        left = 9 + NEGLECTED_LOG_DENSITY / (a[:-1] * scale)
+        right = 9 + NEGLECTED_LOG_DENSITY / (rest[1:] * scale)
         regression = np.eye(len(mode)) - inverse
         return cls(start, order, mode, regression, scale, -np.arcsinh(left), np.arcsinh(right))
 
@@ -226,7 +229,7 @@ class Proposal:
         nodes, _ = axes.nodes(TABLE_NODES)
         dimension = len(nodes)
         log_density = np.empty_like(nodes)
-        n_blocks = -(-(dimension**2) * TABLE_NODES // BLOCK)
+        n_blocks = -(-(dimension**2) * TABLE_NODES // BLOCK_NUMBERS)
         for block in np.array_split(np.arange(dimension), n_blocks):
             e = np.zeros((dimension, len(block), TABLE_NODES))
             e[block, np.arange(len(block))] = nodes[block]
@@ -245,9 +248,12 @@ class Proposal:
 
         `order` sorts the points along each axis: few nodes are then sought among many points.
         """
-        e, log_density = np.empty_like(u), np.zeros(u.shape[1])
-        width, mass = np.diff(self.nodes, axis=1), np.diff(self.cumulative, axis=1)
-        slope, height = width / mass, np.log(mass / width)
+        e = np.empty_like(u)
+        log_density = np.zeros(u.shape[1])
+        width = np.diff(self.nodes, axis=1)
+        mass = np.diff(self.cumulative, axis=1)
+        slope = width / mass
+        height = np.log(mass / width)
         cells = np.arange(width.shape[1])
         for s, (nodes, cumulative) in enumerate(zip(self.nodes, self.cumulative, strict=True)):
             first = np.searchsorted(u[s], cumulative[1:-1], sorter=order[s])
@@ -287,7 +293,7 @@ class Points:
                     f"curvatures up to {np.abs(target.quadratic).max():.3g}: rescale the kernels "
                     "or the targets."
                 )
-            kept = np.flatnonzero(log_mass > peak - 1.5 * DEPTH)
+            kept = np.flatnonzero(log_mass > peak - 1.5 * NEGLECTED_LOG_DENSITY)
             features = np.take(features, kept, axis=1)
             mass = np.exp(log_mass[kept] - peak)
             if is_grid:
@@ -295,7 +301,7 @@ class Points:
             else:
                 ess = mass.sum() ** 2 / (mass @ mass)
                 _, means = _differences(features[: len(target.linear)], mass, half[kept])
-                suffice = bool(means <= TOLERANCE and ess > LEAST_ESS)
+                suffice = bool(means <= TOLERANCE_IN_SDS and ess > LEAST_ESS)
             if suffice:
                 break
         return cls(features, log_measure[kept], axes.start, suffice)
@@ -319,11 +325,14 @@ def _candidates(
         features = axes.features(e)
         yield True, features, target.at(features), log_measure, half
     proposal = Proposal.along(target, axes)
-    features, log_q, log_proposal = np.empty((2 * dimension + 2, 0)), np.empty(0), np.empty(0)
+    features = np.empty((2 * dimension + 2, 0))
+    log_q = np.empty(0)
+    log_proposal = np.empty(0)
     for log2 in range(SOBOL_LOG2, MOST_LOG2 + 1):
         e, more = proposal.transform(*_sobol_points(dimension, log2, len(log_q)))
         new = axes.features(e)
-        features, log_q = np.hstack([features, new]), np.append(log_q, target.at(new))
+        features = np.hstack([features, new])
+        log_q = np.append(log_q, target.at(new))
         log_proposal = np.append(log_proposal, more)
         log_measure = -log_proposal - log2 * np.log(2)
         yield False, features, log_q, log_measure, np.arange(1 << log2) < 1 << (log2 - 1)
@@ -335,7 +344,8 @@ def _differences(features: Array, mass: Array, half: npt.NDArray[np.bool_]) -> t
     Means are in standard deviations of all points.
     """
     parts = np.array([mass * half, mass * ~half])
-    totals, sums = parts.sum(axis=1), features @ parts.T
+    totals = parts.sum(axis=1)
+    sums = features @ parts.T
     square = features**2 @ mass / totals.sum()
     variance = square - (sums.sum(axis=1) / totals.sum()) ** 2
     # Guards against weights whose variance is lost in rounding.
@@ -373,7 +383,8 @@ class SimplexFactor:
         """Whether points placed for another factor still suit this one."""
         if self._origin is None:
             return True
-        own, origin = self._target.concentration, self._origin._target.concentration
+        own = self._target.concentration
+        origin = self._origin._target.concentration
         heavier_tails = (own * ALIKE < origin).any()
         moved = np.abs(self.mean - self._origin.mean) / self._origin.sd
         ratio = self.sd / self._origin.sd
@@ -408,7 +419,8 @@ class SimplexFactor:
         axes = Axes.around(self._target, self._points.mode)
         proposal = Proposal.along(self._target, axes)
         pool = np.empty((len(self.mean), 0))
-        log_weight, log_u = np.empty(0), np.empty(0)
+        log_weight = np.empty(0)
+        log_u = np.empty(0)
         for _ in range(ROUNDS):
             batch = max(4 * draws, 1 << SOBOL_LOG2)
             u = rng.random((len(self.mean) - 1, batch))
@@ -434,9 +446,15 @@ def simplex_factor(
     With new points the bound may jump by the quadrature's error. O(S^2) per point; 100 weights take
     1 s. FloatingPointError for A or b above 1e15 and concentrations outside 1e-100..1e100.
     """
-    if not LEAST < concentration.min() <= concentration.max() < 1 / LEAST:
+    if (
+        not LEAST_CONCENTRATION
+        < concentration.min()
+        <= concentration.max()
+        < 1 / LEAST_CONCENTRATION
+    ):
         raise FloatingPointError(
-            f"The concentrations of the kernel weights must be from {LEAST:g} to {1 / LEAST:g}. "
+            "The concentrations of the kernel weights must be from "
+            f"{LEAST_CONCENTRATION:g} to {1 / LEAST_CONCENTRATION:g}. "
             f"Got {concentration}: take a less extreme prior."
         )
     target = Target(concentration, linear, quadratic)

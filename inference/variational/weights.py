@@ -115,7 +115,8 @@ class Weights:
         self, concentrations: str, draws: int, rng: np.random.Generator
     ) -> tuple[dict[str, Array], Array]:
         """Independent draws by name, and log Q (draw,)."""
-        out, log_q = {}, np.zeros(draws)
+        out = {}
+        log_q = np.zeros(draws)
         for name, factor in ((concentrations, self.rho), ("beta", self.beta)):
             if factor is not None:
                 out[name] = factor.sample(draws, rng)

@@ -27,7 +27,7 @@ from scipy.special import gammainc as gamma_cdf
 
 from ..kernels.source import KernelSource
 from .products import Product
-from .sums import SMALLEST, Combination
+from .sums import LEAST_LOG_ARGUMENT, Combination
 
 type Values = dict[str, np.ndarray]
 
@@ -62,12 +62,15 @@ class NormalCoordinates:
         named = {}
         if self.n_exponents:
             # 1 / F - 1, without cancellation if F is close to one.
-            odds = ndtr(-u) / np.maximum(ndtr(u), SMALLEST)
+            odds = ndtr(-u) / np.maximum(ndtr(u), LEAST_LOG_ARGUMENT)
             with np.errstate(over="ignore"):
-                named["beta"] = np.maximum(self.b / np.expm1(self.a * odds), SMALLEST)
+                named["beta"] = np.maximum(self.b / np.expm1(self.a * odds), LEAST_LOG_ARGUMENT)
         if len(self.omega):
-            upper, lower = gammainccinv(self.omega, ndtr(-v)), gammaincinv(self.omega, ndtr(v))
-            named["theta"] = np.maximum(np.where(v > 0, upper, lower) / self.phi, SMALLEST)
+            upper = gammainccinv(self.omega, ndtr(-v))
+            lower = gammaincinv(self.omega, ndtr(v))
+            named["theta"] = np.maximum(
+                np.where(v > 0, upper, lower) / self.phi, LEAST_LOG_ARGUMENT
+            )
         return named
 
     def psi(self, values: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -76,11 +79,13 @@ class NormalCoordinates:
         if self.n_exponents:
             log_odds = np.log(_log_ratio(values["beta"], self.b)) - np.log(self.a)
             # Phi^-1 of the smaller of F and 1 - F, for accuracy in both tails.
-            below, above = -ndtri(expit(log_odds)), ndtri(expit(-log_odds))
+            below = -ndtri(expit(log_odds))
+            above = ndtri(expit(-log_odds))
             parts.append(np.where(log_odds > 0, above, below))
         if len(self.omega):
             scaled = self.phi * values["theta"]
-            below, above = gamma_cdf(self.omega, scaled), gammaincc(self.omega, scaled)
+            below = gamma_cdf(self.omega, scaled)
+            above = gammaincc(self.omega, scaled)
             parts.append(np.where(below < above, ndtri(below), -ndtri(above)))
         return np.concatenate(parts, axis=-1)
 

@@ -23,13 +23,14 @@ from pytensor.tensor import TensorVariable
 
 from ...validation import Positive, argument_error, check_arguments
 from ..operations.arrays import weighted_sum
-from .sums import SMALLEST, Combination, GivenNumbers, Numbers
+from .sums import LEAST_LOG_ARGUMENT, Combination, GivenNumbers, Numbers
 
 
 class _WeightedProduct(Combination):
     """K_beta = prod_s K_s^beta_s, the exponential of a weighted sum of logarithms.
 
-    Entries of zero, for instance of a Gaussian kernel between distant objects, count as `SMALLEST`.
+    Entries of zero, for instance of a Gaussian kernel between distant objects, count as
+    `LEAST_LOG_ARGUMENT`.
     A negative entry makes the composite kernel NaN, where models have no density.
     """
 
@@ -38,19 +39,20 @@ class _WeightedProduct(Combination):
         values = stack.to_numpy()
         if values.min() < 0:
             s, row, column = np.unravel_index(int(values.argmin()), values.shape)
-            name, owner = stack["kernel"].values[s], type(self).__name__
+            name = stack["kernel"].values[s]
+            owner = type(self).__name__
             got = f"{values[s, row, column]:.4g} at ({row}, {column})"
             rule = "nowhere negative, so that all powers exist"
             raise argument_error(f'kernels["{name}"]', owner, rule, got)
 
     @override
     def combine(self, stack: TensorVariable, weights: TensorVariable) -> TensorVariable:
-        positive = pt.switch(pt.lt(stack, 0.0), np.nan, pt.maximum(stack, SMALLEST))
+        positive = pt.switch(pt.lt(stack, 0.0), np.nan, pt.maximum(stack, LEAST_LOG_ARGUMENT))
         return pt.exp(weighted_sum(pt.log(positive), weights))
 
     @override
     def terms(self, stack: NDArray) -> NDArray:
-        return np.log(np.where(stack < 0, np.nan, np.maximum(stack, SMALLEST)))
+        return np.log(np.where(stack < 0, np.nan, np.maximum(stack, LEAST_LOG_ARGUMENT)))
 
     @override
     def from_terms(self, total: NDArray) -> NDArray:

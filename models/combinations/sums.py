@@ -40,10 +40,10 @@ type Numbers = Sequence[float] | Mapping[str, float] | pd.Series | xr.DataArray
 
 # Weights, exponents, parameters and entries of a product's kernels below this count as this in
 # logarithms: the smallest double is 1e-308.
-SMALLEST = 1e-300
+LEAST_LOG_ARGUMENT = 1e-300
 
 #: Every rule by the name of its class, which saved results hold.
-RULES: dict[str, type["Combination"]] = {}
+COMBINATIONS_BY_NAME: dict[str, type["Combination"]] = {}
 
 
 class Combination(Protocol):
@@ -61,7 +61,7 @@ class Combination(Protocol):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        RULES[cls.__name__] = cls
+        COMBINATIONS_BY_NAME[cls.__name__] = cls
 
     def for_kernels(self, names: Iterable[Any]) -> "Combination":
         """Return the rule with its numbers in the order of a model's kernels, or ValueError.
@@ -127,7 +127,7 @@ class _Convex(WeightedSum):
     @property
     @abstractmethod
     def vanishing(self) -> float:
-        """Prior probability of a weight below `SMALLEST`."""
+        """Prior probability of a weight below `LEAST_LOG_ARGUMENT`."""
 
     @override
     def for_kernels(self, names: Iterable[Any]) -> Combination:
@@ -138,16 +138,16 @@ class _Convex(WeightedSum):
         """Accept any stack, but warn of vanishing weights."""
         if len(stack) > 1 and self.vanishing > 0.01:
             warn_user(
-                f"{self!r} makes weights of kernels smaller than {SMALLEST:g}, each with a "
-                f"probability of about {self.vanishing:.2g}: too small for double precision. "
+                f"{self!r} makes weights of kernels smaller than {LEAST_LOG_ARGUMENT:g}, each with "
+                f"a probability of about {self.vanishing:.2g}: too small for double precision. "
                 "Draws, chains and densities use the prior truncated there."
             )
 
 
 def _vanishing(shape: float, rate: float) -> float:
-    """Probability of a weight below `SMALLEST` under concentrations Gamma(shape, rate)."""
-    # Given a small concentration a, it is SMALLEST^a, which has a closed mean over the prior of a.
-    return float((1 - np.log(SMALLEST) / rate) ** -shape)
+    """Probability of a negligible weight under concentrations Gamma(shape, rate)."""
+    # With a small concentration a, that of one below x is x^a: its mean over a is closed.
+    return float((1 - np.log(LEAST_LOG_ARGUMENT) / rate) ** -shape)
 
 
 def _concentrations(name: str, shape: float, rate: float) -> TensorVariable:
@@ -233,7 +233,11 @@ class DirichletWeights(_Convex):
     @property
     @override
     def vanishing(self) -> float:
-        return _vanishing(self.tau, self.nu) if self.varphi is None else SMALLEST**self.varphi
+        return (
+            _vanishing(self.tau, self.nu)
+            if self.varphi is None
+            else LEAST_LOG_ARGUMENT**self.varphi
+        )
 
     @override
     def declare(self) -> TensorVariable:
@@ -254,7 +258,8 @@ class GivenNumbers:
 
     def __post_init__(self) -> None:
         check_arguments(type(self), vars(self))
-        given, owner = getattr(self, self.numbers), type(self).__name__
+        given = getattr(self, self.numbers)
+        owner = type(self).__name__
         if given is None:
             return
         names = kernel_names(given, self.numbers, owner)
@@ -278,16 +283,19 @@ class GivenNumbers:
 
     def for_kernels(self, names: Iterable[Any]) -> Any:
         """Return the rule with its numbers in the order of a model's kernels."""
-        given, names = getattr(self, self.numbers), list(map(str, names))
+        given = getattr(self, self.numbers)
+        names = list(map(str, names))
         requirement = f"labelled by the names of the kernels, {names}, or without labels"
         ordered = in_order(given, names, self.numbers, type(self).__name__, requirement)
         return self if ordered is given else replace(self, **{self.numbers: ordered})
 
     def check(self, stack: xr.DataArray) -> None:
         """Raise a ValueError unless there is one number per kernel of a stack, or one for all."""
-        given, n_kernels = getattr(self, self.numbers), stack.sizes["kernel"]
+        given = getattr(self, self.numbers)
+        n_kernels = stack.sizes["kernel"]
         if not (given is None or isinstance(given, float) or len(given) == n_kernels):
-            rule, got = f"a vector of {n_kernels} numbers, one per kernel", f"{len(given)} numbers"
+            rule = f"a vector of {n_kernels} numbers, one per kernel"
+            got = f"{len(given)} numbers"
             raise argument_error(self.numbers, type(self).__name__, rule, got)
 
     def declare(self) -> TensorVariable:

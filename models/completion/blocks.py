@@ -37,7 +37,8 @@ class Partition(NamedTuple):
 
 def partition(whole: TensorVariable, n1: int) -> Partition:
     """Blocks of a positive definite matrix (n, n). O(n^3)."""
-    block11, block12 = whole[:n1, :n1], whole[:n1, n1:]
+    block11 = whole[:n1, :n1]
+    block12 = whole[:n1, n1:]
     factor = cholesky_or_nan(block11)
     half = solve_lower(factor, block12)
     coefficients = solve_lower(factor, half, transposed=True).T

@@ -113,6 +113,7 @@ class CompletedKernels:
         """Rows and columns of one stack (kernel, obs, basis), normalised."""
         taken = []
         for kernel, name in zip(stack, self.mean["kernel"].values, strict=True):
-            values, own = kernel[np.ix_(rows, columns)], np.diagonal(kernel)
+            values = kernel[np.ix_(rows, columns)]
+            own = np.diagonal(kernel)
             taken.append(normalize(values, own[rows], own[columns], self.steps, str(name)))
         return np.stack(taken)

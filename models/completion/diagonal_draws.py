@@ -44,7 +44,8 @@ def draw_missing(
 
     `w` (n1,) is the diagonal of W11. O(n1 n2), and O(n2^3) for the whole of W22.1.
     """
-    W21, df = draw_W21(delta, w, rng), r - len(w)
+    W21 = draw_W21(delta, w, rng)
+    df = r - len(w)
     if diagonal:
         return Missing(W21, draw_diagonal(delta, df, rng))
     factor = np.sqrt(delta)[:, None] * Bartlett.draw(df, len(delta), rng).a
@@ -74,7 +75,9 @@ def moments_of_K(
     the mean of K21 needs eta > 1/2, its standard deviation and the mean of K22 need eta > 1, the
     standard deviation of K22 needs eta > 2. O(n^3).
     """
-    eta, r, K11 = model.eta, model.r, model.K11_values
+    eta = model.eta
+    r = model.r
+    K11 = model.K11_values
     if eta <= 0.5:
         return {}
     K21 = model.coefficients @ K11

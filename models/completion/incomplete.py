@@ -161,8 +161,10 @@ class IncompleteKernels:
         # Messages and results identify entries by the labels of their objects.
         check_distinct(stack.indexes["obs"], "kernels", owner)
         jitter = check_jitter(jitter, owner)
-        names, objects = [str(name) for name in stack["kernel"].values], stack["obs"].values
-        tolerance, numbers = precision_of(stack), stack.values.astype(np.float64, copy=False)
+        names = [str(name) for name in stack["kernel"].values]
+        objects = stack["obs"].values
+        tolerance = precision_of(stack)
+        numbers = stack.values.astype(np.float64, copy=False)
         if visible is None:
             seen = _seen(numbers, names, objects, owner)
         else:
@@ -172,7 +174,8 @@ class IncompleteKernels:
         kept: list[IncompleteKernel] = []
         units: dict[str, float] = {}
         for name, matrix, column in zip(names, numbers, seen.T, strict=True):
-            present, absent = np.flatnonzero(column), np.flatnonzero(~column)
+            present = np.flatnonzero(column)
+            absent = np.flatnonzero(~column)
             argument = f'kernels["{name}"]'
             block = matrix[np.ix_(present, present)]
             ids = objects[present].tolist()
@@ -256,7 +259,8 @@ def _check_cover(seen: npt.NDArray[np.bool_], objects: npt.NDArray[Any], owner: 
 
 
 def _warn_of_mismatch(units: dict[str, float], owner: str) -> None:
-    least, most = min(units, key=lambda k: units[k]), max(units, key=lambda k: units[k])
+    least = min(units, key=lambda k: units[k])
+    most = max(units, key=lambda k: units[k])
     if units[most] >= SCALE_MISMATCH * units[least]:
         warn_user(
             f"The mean diagonals of the kernels given to {owner} differ by a factor of "

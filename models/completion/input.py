@@ -34,13 +34,16 @@ class PartitionedStack:
         """Check the kernels, and order them by the labels of K11, if it has any."""
         stack = as_stack(as_frame(theta), owner=owner, argument="theta")
         check_gram(stack, owner, "theta")
-        kernels, labels = stack.values, stack["obs"].values
+        kernels = stack.values
+        labels = stack["obs"].values
         target = as_stack(as_frame(K11), owner=owner, argument="K11")
         check_gram(target, owner, "K11")
         if len(target) > 1:
             raise argument_error("K11", owner, "one kernel", f"{len(target)} kernels")
-        observed, names = target.values[0], target["obs"].values
-        n, n1 = kernels.shape[-1], len(observed)
+        observed = target.values[0]
+        names = target["obs"].values
+        n = kernels.shape[-1]
+        n1 = len(observed)
         if n1 > n:
             rule = f"a kernel of all objects, the {n1} of K11 first"
             raise argument_error("theta", owner, rule, f"shape {(n, n)}")
@@ -55,7 +58,8 @@ class PartitionedStack:
                 got = f"the unknown {listed(names[first < 0].tolist())}"
                 raise argument_error("K11", owner, "labelled by objects of theta", got)
             order = np.concatenate([first, np.setdiff1d(np.arange(n), first)])
-            kernels, labels = kernels[:, order[:, None], order], labels[order]
+            kernels = kernels[:, order[:, None], order]
+            labels = labels[order]
         check_positive_definite(observed, "K11", owner)
         return cls(kernels, stack["kernel"].values, observed, labels)
 
@@ -69,7 +73,8 @@ class PartitionedStack:
 
 def check_weights(weights: Any, names: npt.NDArray[Any], argument: str, owner: str) -> Array:
     """Return non-negative kernel weights (kernel,), not all zero; equal ones for None; or raise."""
-    requirement, n = f"{len(names)} finite non-negative numbers, not all zero", len(names)
+    requirement = f"{len(names)} finite non-negative numbers, not all zero"
+    n = len(names)
 
     def holds(given: Array) -> Any:
         return given.shape == (n,) and (given >= 0).all() and given.any()
@@ -89,7 +94,8 @@ def check_positive_definite(matrix: Array, argument: str, owner: str) -> None:
     """Raise and suggest a jitter unless a symmetric matrix is positive definite beyond rounding."""
     if is_definite(matrix):
         return
-    n, top = len(matrix), float(np.max(np.diagonal(matrix)))
+    n = len(matrix)
+    top = float(np.max(np.diagonal(matrix)))
     smallest = float(eigvalsh(matrix, subset_by_index=[0, 0], check_finite=False)[0])
     jitter = 10.0 ** np.ceil(np.log10(max(1e-8 * top, -2 * smallest, np.finfo(float).tiny)))
     got = f"a smallest eigenvalue of {smallest:.3g}; {argument} + {jitter:.0e} * np.eye({n}) is"

@@ -63,7 +63,8 @@ def match_wishart(
     >>> matched = kz.completion.match_wishart(kernels(X_train), alpha=[0.2, 0.3, 0.5])
     """
     stack = as_stack(theta, owner=_OWNER, argument="theta")
-    kernels, n = stack.values, stack.sizes["obs"]
+    kernels = stack.values
+    n = stack.sizes["obs"]
     check_gram(stack, _OWNER, "theta")
     etas = check_component_degrees(eta, stack["kernel"].values, n, _OWNER)
     a = check_weights(alpha, stack["kernel"].values, "alpha", _OWNER) * etas

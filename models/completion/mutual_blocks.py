@@ -43,8 +43,11 @@ def declare_kernel(
     kernel: IncompleteKernel, M: TensorVariable, nu: TensorVariable
 ) -> tuple[TensorVariable, TensorVariable]:
     """Declare Q ~ W(nu, M / nu) in blocks, visible objects first; return Q (l, l) and its trace."""
-    name, n, psi = kernel.name, len(kernel.visible), M / nu
-    seen, hidden = f"visible_{name}", f"hidden_{name}"
+    name = kernel.name
+    n = len(kernel.visible)
+    psi = M / nu
+    seen = f"visible_{name}"
+    hidden = f"hidden_{name}"
     if n == 0:
         Q = Wishart(f"Qhh_v_{name}", nu, psi, dims=(hidden, f"{hidden}_"))
         return Q, pt.trace(Q)
@@ -53,7 +56,8 @@ def declare_kernel(
     if not len(kernel.hidden):
         return Qvv, pt.trace(Qvv)
     parts = partition(psi, n)
-    root, factor = cholesky_or_nan(parts.schur), cholesky_or_nan(Qvv)
+    root = cholesky_or_nan(parts.schur)
+    factor = cholesky_or_nan(Qvv)
     mean = matrix_product(parts.coefficients, Qvv)
     Qhv = MatrixNormal(f"Qhv_{name}", mean, root, factor, dims=(hidden, seen))
     Qhh_v = Wishart(f"Qhh_v_{name}", nu - n, parts.schur, dims=(hidden, f"{hidden}_"))
@@ -69,7 +73,8 @@ def declare_visible(
     n = len(kernel.visible)
     if n == 0:
         return M, pt.trace(M)
-    values, parts = _visible_block(kernel), partition(M, n)
+    values = _visible_block(kernel)
+    parts = partition(M, n)
     half = solve_lower(parts.factor11, values)
     whitened = solve_lower(parts.factor11, half.T)
     deviance = pt.trace(whitened) + log_det(parts.factor11) - n

@@ -18,9 +18,11 @@ class DrawnRV(SymbolicRandomVariable):
     def rv_op(cls, *parameters: TensorLike, size: Any = None, rng: Any = None) -> TensorVariable:
         """Apply the variable to its parameters."""
         given = tuple(map(pt.as_tensor, parameters))
-        rng, size = normalize_rng_param(rng), normalize_size_param(size)
+        rng = normalize_rng_param(rng)
+        size = normalize_size_param(size)
         # Variables without graphs: PyTensor would rewrite those of parameters to infer shapes.
-        inner, batch = [parameter.type() for parameter in given], size
+        inner = [parameter.type() for parameter in given]
+        batch = size
         if rv_size_is_none(size):
             batch = implicit_size_from_params(*inner, ndims_params=cls.ndims_params)
         outputs = list(cls.draws(rng, tuple(batch), *inner))

@@ -24,7 +24,8 @@ from .positive_definite import PositiveDefinite, known_length
 
 __all__ = ["InverseWishart", "MatrixF", "Wishart"]
 
-_LOG2, _LOG_PI = np.log(2.0), np.log(np.pi)
+_LOG2 = np.log(2.0)
+_LOG_PI = np.log(np.pi)
 # PyMC turns its own checks of parameters into an infinite value, which a draw would hide.
 _ENOUGH: Any = CheckAndRaise(ValueError, "The degrees of freedom must be above n - 1.")
 _DEFINITE: Any = CheckAndRaise(ValueError, "The scale psi must be positive definite.")
@@ -163,7 +164,8 @@ class Wishart(_PositiveDefiniteMatrix):
     @override
     def logp(value, nu: TensorVariable, psi: TensorVariable) -> TensorVariable:
         n = known_length(psi)
-        factor, scale = cholesky_or_nan(value), cholesky_or_nan(psi)
+        factor = cholesky_or_nan(value)
+        scale = cholesky_or_nan(psi)
         whitened = solve_lower(scale, factor)
         log_density = (
             0.5 * (nu - n - 1) * log_det(factor)
@@ -211,7 +213,8 @@ class InverseWishart(_PositiveDefiniteMatrix):
     @override
     def logp(value, nu: TensorVariable, psi: TensorVariable) -> TensorVariable:
         n = known_length(psi)
-        factor, scale = cholesky_or_nan(value), cholesky_or_nan(psi)
+        factor = cholesky_or_nan(value)
+        scale = cholesky_or_nan(psi)
         whitened = solve_lower(factor, scale)
         log_density = (
             0.5 * nu * log_det(scale)
@@ -271,7 +274,8 @@ class MatrixF(_PositiveDefiniteMatrix):
     def logp(
         value, nu: TensorVariable, delta: TensorVariable, psi: TensorVariable
     ) -> TensorVariable:
-        n, total = known_length(psi), nu + delta
+        n = known_length(psi)
+        total = nu + delta
         gammas = _multigammaln(total / 2, n) - _multigammaln(nu / 2, n)
         powers = (
             delta * log_det(cholesky_or_nan(psi))

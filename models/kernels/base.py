@@ -318,7 +318,8 @@ class Covariance(BaseKernel):
         random = rvs_in_graph([graph])
         if random:
             listed = ", ".join(sorted(str(variable) for variable in random))
-            rule, got = "a covariance with fixed hyperparameters", f"the random variable {listed}"
+            rule = "a covariance with fixed hyperparameters"
+            got = f"the random variable {listed}"
             raise argument_error("function", "covariance", rule, got)
         # The graph is evaluated once, so optimising it would cost more than it saves.
         return np.asarray(graph.eval(mode="FAST_COMPILE"), dtype=float)

@@ -71,7 +71,8 @@ class DaskStack(KernelSource):
             got = "a Dask array whose labels of 'obs' and 'basis' are the same"
             raise argument_error("kernels", owner, rule, got)
         unread = cls(stack, np.empty(0))
-        chosen, names = compared_objects(stack.sizes["obs"]), stack["kernel"].values
+        chosen = compared_objects(stack.sizes["obs"])
+        names = stack["kernel"].values
         known = owner, names, stack.sizes["basis"], chosen
         (rows,) = unread.total(_compared_rows, *known, by_object=[unread.slices])
         return cls(stack, rows)

@@ -26,7 +26,7 @@ from .labels import (
 )
 
 # Of features whose spread is a smaller part of their size, single precision keeps three digits.
-SINGLE = 1e-4
+LEAST_RELATIVE_SPREAD = 1e-4
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,14 +54,16 @@ class Objects:
         given = np.ascontiguousarray(self.features[space][rows][:, columns])
         with np.errstate(over="ignore", invalid="ignore"):
             spread = np.ptp(given, axis=0)
-            far = (spread > 0) & (spread < SINGLE * np.abs(given).max(axis=0))
+            far = (spread > 0) & (spread < LEAST_RELATIVE_SPREAD * np.abs(given).max(axis=0))
             values = np.where(far, given, given.astype(np.float32))
             mean = values.mean(axis=0, dtype=float)
             return fingerprint((mean, values - mean))
 
     def with_gram(self, space: str | None, name: str) -> "Objects":
         """Return training objects with the columns of the Gram matrix `name` as its rows are."""
-        gram, columns, labels = self.features[space], self.columns[space], pd.Index(self.labels)
+        gram = self.features[space]
+        columns = self.columns[space]
+        labels = pd.Index(self.labels)
         if gram.shape[1] != len(labels):
             return self
         if columns is not None:
@@ -105,7 +107,8 @@ def feature_spaces(
         tables = {str(key): X[key] for key in X}
     if not tables:
         raise argument_error("X", "Kernels", "a dict with at least one feature space", "none")
-    frames, ids = {}, {}
+    frames = {}
+    ids = {}
     for space, table in tables.items():
         frames[space] = frame = as_frame(table)
         if not grams.isdisjoint({None, space}):
@@ -115,7 +118,8 @@ def feature_spaces(
         if isinstance(frame, pd.DataFrame) and (own or not made_up(frame.index)):
             ids[space] = frame.index
     reference = next(iter(ids.values()), None) if order is None else order
-    features, columns = {}, {}
+    features = {}
+    columns = {}
     for space, frame in frames.items():
         names = None if train is None else train.columns.get(space)
         features[space], columns[space] = _checked(frame, space, ids.get(space), reference, names)
@@ -161,7 +165,8 @@ def _checked(
         hint = "X_new[X_train.columns] has the columns in order"
         order = order_of(columns, expected, argument, "Kernels", requirement, hint=hint)
         if order is not None:
-            values, columns = values[:, order], columns[order]
+            values = values[:, order]
+            columns = columns[order]
     return values, columns
 
 
@@ -245,10 +250,12 @@ def order_of_rows(tables: Sequence[Any]) -> NDArray[np.intp]:
     """
     place = np.zeros(len(tables[0]), dtype=np.intp)
     for table in tables:
-        start, width = 0, 1
+        start = 0
+        width = 1
         while start < table.shape[1] and place.max() < len(place) - 1:
             columns = np.asarray(table[:, start : start + width]).T
-            start, width = start + width, 2 * width
+            start = start + width
+            width = 2 * width
             order = np.lexsort([*columns[::-1], place])
             sorted_keys = np.vstack([place, columns])[:, order]
             differ = (sorted_keys[:, 1:] != sorted_keys[:, :-1]).any(axis=0)

@@ -106,10 +106,12 @@ def order_of(
     only if `by_position`. `rule` completes "must be ..." of a ValueError; `hint` says what to do
     about numbers in another order, which may be labels or positions.
     """
-    own, others = _plain(given), _plain(wanted)
+    own = _plain(given)
+    others = _plain(wanted)
     if own == others:
         return None
-    place, expected = {label: row for row, label in enumerate(own)}, set(others)
+    place = {label: row for row, label in enumerate(own)}
+    expected = set(others)
     missing = [label for label in others if label not in place]
     unknown = [label for label in own if label not in expected]
     counted = counts_rows(own) or counts_rows(others)
@@ -131,7 +133,8 @@ def order_of(
 
 def square_order(rows: Any, columns: Any, argument: str, owner: str) -> list[int] | None:
     """Positions that bring columns into the order of the rows; None if they share no label, too."""
-    given, others = _plain(rows), _plain(columns)
+    given = _plain(rows)
+    others = _plain(columns)
     # Copies of objects, as a bootstrap draws them, against each object once are no Gram matrix.
     copies = len(set(given)) < len(set(others)) == len(others)
     if len(columns) != len(rows) or copies or set(others).isdisjoint(given):
@@ -142,7 +145,8 @@ def square_order(rows: Any, columns: Any, argument: str, owner: str) -> list[int
 def aligned(values: Any, ids: Any, argument: str, owner: str) -> Any:
     """Return values, one per object, in the order of the objects' ids if they have labels."""
     values = as_frame(values)
-    labels, rule = labels_of(values), "labelled by the ids of the objects"
+    labels = labels_of(values)
+    rule = "labelled by the ids of the objects"
     order = None if labels is None else order_of(labels, ids, argument, owner, rule)
     if order is None:
         return values
@@ -241,7 +245,8 @@ def kernel_names(values: Any, argument: str, owner: str) -> tuple[str, ...] | No
 
 def in_order(values: Any, names: Iterable[Any], argument: str, owner: str, requirement: str) -> Any:
     """Return numbers labelled with exactly the kernels' `names` in their order; others as is."""
-    own, wanted = kernel_names(values, argument, owner), list(map(str, names))
+    own = kernel_names(values, argument, owner)
+    wanted = list(map(str, names))
     if own is None:
         return values
     if sorted(own) != sorted(wanted):
@@ -288,7 +293,8 @@ def aligned_frame(
     Columns get the order of `basis`, labels of training objects, or, if the rows are these objects
     themselves (None), that of the rows.
     """
-    of_first, rows = (argument, owner, "labelled as the first kernel is"), None
+    of_first = (argument, owner, "labelled as the first kernel is")
+    rows = None
     if basis is None:
         frame = with_ids_of_columns(frame)
     if first is not None:

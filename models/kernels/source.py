@@ -185,7 +185,8 @@ class ParametricStack(KernelSource):
     @override
     def declare(self, stack: xr.DataArray) -> TensorVariable:
         """Declare theta, the features that it acts on and the kernels without parameters."""
-        fixed, K = self.fixed, None
+        fixed = self.fixed
+        K = None
         if len(fixed):
             labels = {"kernel_without_parameters": fixed["kernel"].values}
             K = pm.Data("K", fixed.values, dims=(*labels, *DIMS[1:]), coords=labels)

@@ -28,7 +28,7 @@ from .stack import ORIGIN, Origin
 from .warnings import warn_of_constant, warn_of_unequal_scales
 
 #: Largest chunk of a Dask array of kernels, in numbers (64 MB).
-LARGEST = 8_000_000
+CHUNK_NUMBERS = 8_000_000
 
 
 @dataclass(frozen=True)
@@ -233,7 +233,8 @@ class Kernels:
     @np.errstate(over="ignore", invalid="ignore", under="ignore")
     def on_training(self, X_train: Any) -> "TrainedKernels":
         """Every kernel on its feature space, with its name and width from the training objects."""
-        train, members = feature_spaces(X_train, grams=self.grams), []
+        train = feature_spaces(X_train, grams=self.grams)
+        members = []
         pairs = [(m, space) for m in self.members for space in train.spaces_of(m.space)]
         taken = {member.name_on(space) for member, space in pairs if member.name is not None}
         for member, space in pairs:
@@ -247,7 +248,8 @@ class Kernels:
             name = trained.name_on(space)
             # Given names do not change.
             if member.name is None:
-                described, numbers = name, count(2)
+                described = name
+                numbers = count(2)
                 while name in taken:
                     name = f"{described} #{next(numbers)}"
                 taken.add(name)
@@ -294,7 +296,8 @@ class TrainedKernels:
     @cached_property
     def origins(self) -> str:
         """What identifies each kernel's normalisation and training objects, as JSON."""
-        origins, train = {}, self.objects
+        origins = {}
+        train = self.objects
         for member in self.members:
             # Kernels with parameters hold the training objects themselves.
             held = not member.is_kernel or isinstance(member.kernel, base.LearnedGaussian)
@@ -321,7 +324,8 @@ class TrainedKernels:
     @np.errstate(over="ignore", invalid="ignore", under="ignore")
     def __call__(self, X: Any) -> xr.DataArray | ParametricStack:
         """Compute the stack of kernels between objects and the training objects."""
-        train, members = self.objects, self.members
+        train = self.objects
+        members = self.members
         new = feature_spaces(X, train)
         self._check_features(new)
         if new is train:
@@ -420,7 +424,7 @@ class TrainedKernels:
         spaces = list(dict.fromkeys(member.space for member in self.members))
         features = [new.features[space] for space in spaces]
         rows = next(X.chunks[0] for X in features if is_dask(X))
-        most = max(1, LARGEST // (len(kernels) * width))
+        most = max(1, CHUNK_NUMBERS // (len(kernels) * width))
         size = rows if max(rows) <= most else most
         features = [da.asarray(X).rechunk((size, -1)) for X in features]
         # One task holds the kernels, which go to each worker once.
@@ -452,7 +456,8 @@ class NormalizedKernel:
 
     def __call__(self, new: NDArray) -> NDArray:
         """Values (n, M) of new objects; the training objects are told by being the same array."""
-        kernel, X = self.kernel, self.X
+        kernel = self.kernel
+        X = self.X
         values = kernel.pairwise(new, None if new is X else X)
         if not self.steps:
             return values if self.scale == 1 else self.scale * values
@@ -477,7 +482,9 @@ class NormalizedKernel:
 
 
 def _function_of(member: Member, train: Objects, landmarks: Mapping[Any, Any]) -> NormalizedKernel:
-    kernel, steps, scale = member.kernel, member.steps, 1.0
+    kernel = member.kernel
+    steps = member.steps
+    scale = 1.0
     X = objects = train.features[member.space]
     if member.landmarks:
         X = np.asarray(objects[landmarks[member.landmarks]])
@@ -487,7 +494,8 @@ def _function_of(member: Member, train: Objects, landmarks: Mapping[Any, Any]) -
             diagonal = objects.map_blocks(kernel.diagonal, drop_axis=1, dtype=float).compute()
         else:
             diagonal = kernel.diagonal(objects)
-        scale, steps = scale_to_trace(float(diagonal.sum()), len(objects), member.name), ()
+        scale = scale_to_trace(float(diagonal.sum()), len(objects), member.name)
+        steps = ()
     return NormalizedKernel(kernel, X, scale, steps, member.name)
 
 

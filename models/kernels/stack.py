@@ -45,7 +45,7 @@ PRECISION = "precision"
 #: each by name, as JSON.
 ORIGIN = "origin"
 #: Largest size of an entry.
-LARGEST = 1e60
+LARGEST_ENTRY = 1e60
 #: Largest relative difference of a kernel from itself, of features in single precision.
 SAME_KERNEL = 1e-4
 
@@ -119,8 +119,9 @@ def as_stack(
     similar = np.array_equal(among["obs"].values, among["basis"].values)
     _check_finite(stack, argument, owner, similarities=similar)
     # Models multiply kernels with one another; squares of squares overflow at 1e77.
-    if (size := max(float(values.max()), -float(values.min()))) > LARGEST:
-        rule = f"at most {LARGEST:g} in size: kernels.normalize('trace'), or z-score the features"
+    if (size := max(float(values.max()), -float(values.min()))) > LARGEST_ENTRY:
+        rule = f"at most {LARGEST_ENTRY:g} in size: "
+        rule += "kernels.normalize('trace'), or z-score the features"
         raise argument_error(argument, owner, rule, f"an entry of {size:.3g}")
     rows = values.swapaxes(0, 1)
     check_repeated(stack.indexes["obs"], rows, argument, owner, tolerance=precision * size)
@@ -196,7 +197,8 @@ def nearest_psd(similarities: Any, train: Any = None) -> xr.DataArray:
         check_square_symmetric(K, argument, owner, tolerance=precision_of(whole))
         eigenvalues, U = np.linalg.eigh((K + K.T) / 2)
         rounding = len(K) * np.finfo(float).eps * np.abs(eigenvalues).max()
-        negative, before = U[:, eigenvalues < -rounding], new.copy()
+        negative = U[:, eigenvalues < -rounding]
+        before = new.copy()
         if negative.size:
             new[:] = new - (new @ negative) @ negative.T
         found["smallest"].append(float(eigenvalues[0]))
@@ -229,7 +231,8 @@ def labelled(kernels: Any, like: xr.DataArray | None, owner: str, argument: str)
 
 def check_gram(stack: xr.DataArray, owner: str, argument: str, besides: str = "") -> None:
     """Raise unless a stack holds kernels between its own objects; `besides` says what else may."""
-    rows, columns = stack["obs"].values, stack["basis"].values
+    rows = stack["obs"].values
+    columns = stack["basis"].values
     if np.array_equal(rows, columns):
         return
     got = f"shape {stack.shape}"
@@ -310,7 +313,8 @@ def precision_of(kernels: Any) -> float:
 
 def label_difference(labels: Iterable, expected: Iterable) -> str:
     """Describe the first difference between labels and those expected, for a message."""
-    given, wanted = list(map(str, labels)), list(map(str, expected))
+    given = list(map(str, labels))
+    wanted = list(map(str, expected))
     kind = "the same in another order" if sorted(given) == sorted(wanted) else "others"
     differing = (pair for pair in zip_longest(given, wanted) if pair[0] != pair[1])
     one, other = next(differing, ("labels of another type", "the expected type"))
@@ -321,14 +325,16 @@ def _in_order_of(
     stack: xr.DataArray, like: xr.DataArray, owner: str, argument: str
 ) -> xr.DataArray:
     """Return kernels of new objects in the order of the training stack's kernels and basis."""
-    names, expected = stack["kernel"].values.tolist(), like["kernel"].values.tolist()
+    names = stack["kernel"].values.tolist()
+    expected = like["kernel"].values.tolist()
     if sorted(names, key=str) != sorted(expected, key=str):
         alone = np.array_equal(stack["obs"].values, stack["basis"].values)
         hint = " of the new objects only; use kernels(X_new, X_train)" if alone else ""
         raise argument_error(argument, owner, f"the kernels {expected}", f"{names}{hint}")
     if names != expected:
         stack = stack.isel(kernel=[names.index(name) for name in expected])
-    n_train, given = like.sizes["basis"], stack.sizes["basis"]
+    n_train = like.sizes["basis"]
+    given = stack.sizes["basis"]
     if given != n_train:
         hint = ", which looks transposed" if stack.sizes["obs"] == n_train else ""
         rule = f"of shape ({len(names)}, new objects, {n_train} training objects): for a table of "
@@ -341,7 +347,8 @@ def _in_order_of(
     for name in map(str, expected):
         if name not in own.keys() & trained:
             continue
-        mine, theirs = Origin(*own[name]), Origin(*trained[name])
+        mine = Origin(*own[name])
+        theirs = Origin(*trained[name])
         if mine.steps != theirs.steps:
             rule = f"kernels normalised as the training kernels ({theirs.steps or 'not at all'}; "
             rule += "after a normalisation by hand, drop_attrs() of the kernels)"
@@ -383,7 +390,8 @@ def _of_array(
 def _of_tables(kernels: Any, like: xr.DataArray | None, owner: str, argument: str) -> xr.DataArray:
     """Stack tables; labels are those of DataFrames or of the training stack, otherwise numbers."""
     basis = None if like is None else like["basis"]
-    named, frame = _named(as_frame(kernels), like, owner, argument), None
+    named = _named(as_frame(kernels), like, owner, argument)
+    frame = None
     entries = _entries(kernels, named, argument)
     arrays = []
     for entry, table in zip(entries, named.values(), strict=True):
@@ -430,7 +438,8 @@ def _named(kernels: Any, like: xr.DataArray | None, owner: str, argument: str) -
     try:
         shape = np.shape(kernels)
     except ValueError:
-        rule, got = "of matrices of one shape", "a ragged sequence"
+        rule = "of matrices of one shape"
+        got = "a ragged sequence"
         raise argument_error(argument, owner, rule, got) from None
     if len(shape) not in (2, 3) or shape[0] == 0:
         rule = "a dict of named arrays, or an array of shape (n, M) or (S, n, M)"

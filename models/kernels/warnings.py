@@ -12,18 +12,20 @@ from ...user_warnings import warn_user
 NEGLIGIBLE = 1e-6
 # Objects are alike if their entry is above this fraction of the diagonal; an object with fewer
 # alike objects than `NEIGHBOURS` is isolated.
-ALIKE, NEIGHBOURS = 0.01, 3
+ALIKE = 0.01
+NEIGHBOURS = 3
 # Ratio of standard deviations above which the features of the smaller scale hardly matter.
 LARGEST_RATIO = 100.0
 # Fraction of features of the smaller scale that triggers the warning: images have some pixels that
 # are nearly constant, which is not a mistake.
 LEAST_PART = 0.25
 # Entries of a kernel are equal up to rounding if they differ by this fraction of the largest.
-EQUAL = 1e-12
+EQUAL_SHARE = 1e-12
 # Kernels hardly matter whose largest entry is below this fraction of another kernel's, or whose
 # scores have a prior scale below this number: on 40 and 150 objects of two classes, probabilities
 # then were within 0.02 of one half, and predicted responses explained at most 3 % of the variance.
-LEAST_OF_LARGEST, LEAST_SCORE = 1e-6, 0.05
+LEAST_OF_LARGEST = 1e-6
+LEAST_SCORE = 0.05
 
 
 class KernelWarning(UserWarning):
@@ -58,7 +60,7 @@ def warn_of_near_identity(stack: xr.DataArray, owner: str) -> None:
 def warn_of_constant(values: NDArray, X: NDArray, name: str) -> None:
     """Warn if a kernel (obs, basis) of training objects' features X (n, D) is the same for all."""
     largest = float(values.max())
-    if len(X) > 1 and largest > 0 and largest - values.min() <= EQUAL * largest:
+    if len(X) > 1 and largest > 0 and largest - values.min() <= EQUAL_SHARE * largest:
         warn_user(
             f"All entries of the kernel {name!r} are {largest:.3g}: it tells no training objects "
             f"apart, whose features differ by at most {np.ptp(X, axis=0).max():.3g}. z-score the "
@@ -117,7 +119,8 @@ def _is_nearly_identity(gram: NDArray) -> bool:
 def warn_of_unequal_scales(X: Any, space: str | None) -> None:
     """Warn if a quarter of the features (n, D) or more are negligible beside that of largest sd."""
     # Rounding can give a constant column a nonzero deviation.
-    deviations, sizes = np.asarray(X.std(axis=0)), np.asarray(abs(X).max(axis=0))
+    deviations = np.asarray(X.std(axis=0))
+    sizes = np.asarray(abs(X).max(axis=0))
     spread = np.sort(deviations[deviations > 1e-12 * sizes])
     if len(spread) < 2:
         return

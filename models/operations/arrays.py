@@ -44,7 +44,8 @@ class MatrixProduct(Op):
 
     @override
     def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
-        (left, right), (slope,) = inputs, cotangents
+        (left, right) = inputs
+        (slope,) = cotangents
         # Transposing the products avoids copies of the operands, which may be large.
         products: list[Any] = [self(right, slope.T), self(slope.T, left)]
         return [product.T for product in products]
@@ -65,7 +66,8 @@ class CholeskyFactor(Cholesky):
 
     @override
     def pullback(self, inputs: Any, outputs: Any, gradients: Any) -> list[Any]:
-        (factor,), (slope,) = outputs, gradients
+        (factor,) = outputs
+        (slope,) = gradients
         weights = _triangle(pt.ones_like(factor), True) - pt.eye(factor.shape[0]) / 2
         half = _SOLVE[False](factor.T, _product(factor.T, slope) * weights)
         whole = _SOLVE[False](factor.T, half.T)

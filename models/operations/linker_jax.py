@@ -11,7 +11,15 @@ import jax.numpy as jnp
 from jax import Array
 from pytensor.link.jax.dispatch import jax_funcify
 
-from ...numerics.probit import LARGEST_SCORE, LOG_2PI, MIDDLE, REACH, SQRT_2PI, TAIL, default_nodes
+from ...numerics.probit import (
+    HALF_WIDTH_IN_SDS,
+    LARGEST_SCORE,
+    LOG_2PI,
+    MIDDLE,
+    SQRT_2PI,
+    TAIL,
+    default_nodes,
+)
 from .arrays import MatrixProduct
 from .probit_likelihood import ProbitHessian, ProbitLogProbability
 
@@ -60,15 +68,16 @@ def _moments(f: Array, t: Array) -> tuple[Array, Array, Array]:
     """Log probability (N,), gradient (N, C) and Hessian (N, C, C), given f (N, C) and t (N,)."""
     n_classes = f.shape[1]
     possible = (jnp.abs(f) <= LARGEST_SCORE).all(axis=1) & (t >= 0) & (t < n_classes)
-    scores, own = jnp.where(possible[:, None], f, 0.0), jnp.where(possible, t, 0)
+    scores = jnp.where(possible[:, None], f, 0.0)
+    own = jnp.where(possible, t, 0)
     losers = (own[:, None] + 1 + jnp.arange(n_classes - 1)) % n_classes
     # Row j maps scores to the gap f_i - f_j; the transpose maps derivatives back.
     to_gaps = jax.nn.one_hot(own, n_classes)[:, None, :] - jax.nn.one_hot(losers, n_classes)
     gaps = jnp.einsum("njc,nc->nj", to_gaps, scores)
     mode, width = _mode_and_width(gaps)
     nodes = default_nodes(n_classes)
-    spacing = REACH * (1 + width) / (nodes - 1)
-    u = (mode - REACH * width)[:, None] + spacing[:, None] * jnp.arange(nodes)
+    spacing = HALF_WIDTH_IN_SDS * (1 + width) / (nodes - 1)
+    u = (mode - HALF_WIDTH_IN_SDS * width)[:, None] + spacing[:, None] * jnp.arange(nodes)
     x = u[:, None, :] + gaps[:, :, None]
     log_cdf, hazard = _log_cdf_and_hazard(x)
     log_g = log_cdf.sum(axis=1) - 0.5 * (u**2 + LOG_2PI) + jnp.log(spacing)[:, None]

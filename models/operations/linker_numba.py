@@ -111,7 +111,8 @@ def _checked(f, t):  # type: ignore[no-untyped-def]
 @numba_njit
 def _log_probability_and_gradient(f, t):  # type: ignore[no-untyped-def]
     scores, codes = _checked(f, t)
-    log_p, gradient = np.empty(len(scores)), np.empty(scores.shape)
+    log_p = np.empty(len(scores))
+    gradient = np.empty(scores.shape)
     fill_log_probability(scores, codes, _default_nodes(scores.shape[1]), log_p, gradient)
     return log_p, gradient
 

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from kernelzoo import ADVI, EM, MAP, NUTS, SMC, VB, Exact, Gibbs, Laplace, Pathfinder
 from kernelzoo.inference import Engine
-from kernelzoo.inference.diagnostics.calibrate import DRAWS
+from kernelzoo.inference.diagnostics.calibrate import RANKED_DRAWS
 
 from .agreement import Agreement
 from .bounds import BelowEvidence, Bound, BoundRises
@@ -54,7 +54,7 @@ def checks_of(engine: Any) -> Sequence[Check]:
 
 @checks_of.register
 def _(engine: Exact) -> Sequence[Check]:
-    return (Calibration(300, {"draws": DRAWS}),)
+    return (Calibration(300, {"draws": RANKED_DRAWS}),)
 
 
 @checks_of.register

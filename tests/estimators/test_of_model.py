@@ -148,7 +148,7 @@ def test_the_evidence_chooses_the_width_of_regressions(data, regressor):
 @pytest.mark.parametrize("estimator", [KernelClassifier, KernelRegressor])
 def test_the_order_of_rows_does_not_matter(estimator, data, monkeypatch):
     # A sample of the objects chooses the kernels.
-    monkeypatch.setattr(of_model, "MOST", 15)
+    monkeypatch.setattr(of_model, "MOST_OBJECTS", 15)
     monkeypatch.setattr(of_model, "LANDMARKS", 12)
     X, y = data.train.flat.to_numpy(), response(estimator, data.train).to_numpy()
     blocks = {"rna": slice(0, 3), "protein": slice(3, 5)}
@@ -166,7 +166,7 @@ def test_the_order_of_rows_does_not_matter(estimator, data, monkeypatch):
 
 
 def test_many_objects_have_columns_at_landmarks(data, monkeypatch):
-    monkeypatch.setattr(of_model, "MOST", 15)
+    monkeypatch.setattr(of_model, "MOST_OBJECTS", 15)
     monkeypatch.setattr(of_model, "LANDMARKS", 12)
     X, y = data.train.X, data.train.y
     fitted = KernelClassifier().fit(X, y)
@@ -368,7 +368,7 @@ def test_importance_is_plotted(classifier):
 
 
 def test_distinct_objects_are_a_sample_in_any_order(monkeypatch):
-    monkeypatch.setattr(of_model, "MOST", 40)
+    monkeypatch.setattr(of_model, "MOST_OBJECTS", 40)
     x = np.repeat(np.arange(60.0), 2)
     rng = np.random.default_rng(1)
     found = []

@@ -9,7 +9,7 @@ import pytest
 from matplotlib import pyplot
 
 import kernelzoo as kz
-from kernelzoo.inference.diagnostics.calibrate import DRAWS
+from kernelzoo.inference.diagnostics.calibrate import RANKED_DRAWS
 
 RESULTS = Path("results") / "calibration"
 
@@ -130,10 +130,10 @@ CELLS = {
     ),
     "basic-Gibbs": (basic_completion, kz.Gibbs(), 60, {"draws": 1_000, "tune": 100}),
     "basic-NUTS": (basic_completion, kz.NUTS(), 40, SHORT),
-    "basic-Exact": (basic_completion, kz.Exact(), 200, {"draws": DRAWS}),
+    "basic-Exact": (basic_completion, kz.Exact(), 200, {"draws": RANKED_DRAWS}),
     "simplified-Gibbs": (simplified_completion, kz.Gibbs(), 200, LONG),
     "simplified-NUTS": (simplified_completion, kz.NUTS(), 40, SHORT),
-    "simplified-Exact": (simplified_completion, kz.Exact(), 200, {"draws": DRAWS}),
+    "simplified-Exact": (simplified_completion, kz.Exact(), 200, {"draws": RANKED_DRAWS}),
     "composite-regression-Gibbs": (composite_regression, kz.Gibbs(), 150, LONG),
     "composite-classification-Gibbs": (composite_classification, kz.Gibbs(), 150, LONG),
     "composite-regression-scale-Gibbs": (composite_regression_scale, kz.Gibbs(), 150, LONG),
@@ -143,11 +143,11 @@ CELLS = {
     ),
     "process-regression-INLA": (
         *(process_regression, kz.INLA(max_points=128), 200),
-        {"draws": DRAWS},
+        {"draws": RANKED_DRAWS},
     ),
     "process-classification-INLA": (
         *(process_classification, kz.INLA(max_points=128), 200),
-        {"draws": DRAWS},
+        {"draws": RANKED_DRAWS},
     ),
     "mutual-Gibbs": (mutual_completion, kz.Gibbs(), 60, {"draws": 1_500, "tune": 100}),
     "mixture-NUTS": (collapsed_mixture, kz.NUTS(), 60, SHORT | {"var_names": ["alpha"]}),
@@ -171,13 +171,13 @@ def test_samplers_are_calibrated(name):
     checked = calibrated(name, *CELLS[name])
     assert checked.attrs["calibrated"] == 1, checked.attrs["verdict"]
     assert json.loads(checked.attrs["failures"]) == {}
-    assert checked.attrs["draws"] == DRAWS
+    assert checked.attrs["draws"] == RANKED_DRAWS
 
 
 def test_mean_field_is_seen_to_be_overconfident():
     """The power of the check itself: ranks of the weights pile up at both ends."""
-    checked = calibrated("small_model-VB", small_model, kz.VB(), 200, {"draws": DRAWS})
+    checked = calibrated("small_model-VB", small_model, kz.VB(), 200, {"draws": RANKED_DRAWS})
     assert json.loads(checked.attrs["leaves_bands"])["contrast"] > 20
     contrasts = checked["prior_sbc"]["contrast"]
-    ends = (contrasts < 4 / (DRAWS + 1)) | (contrasts > 1 - 4 / (DRAWS + 1))
-    assert ends.mean() > 1.5 * 8 / (DRAWS + 1)
+    ends = (contrasts < 4 / (RANKED_DRAWS + 1)) | (contrasts > 1 - 4 / (RANKED_DRAWS + 1))
+    assert ends.mean() > 1.5 * 8 / (RANKED_DRAWS + 1)

@@ -194,7 +194,7 @@ def test_folds_leave_each_object_out_once_and_copies_together():
     ids = [f"P{row}" for row in rows]
     frames = {block: pd.DataFrame(values[rows], index=ids) for block, values in x.items()}
     model = kz.MultinomialProbit(kernels()(frames), y[rows])
-    parts = list(folds_of(model, 4, rooms.MOST))
+    parts = list(folds_of(model, 4, rooms.MOST_OBJECTS))
     left_out = np.concatenate([new for _, new in parts])
     assert sorted(left_out) == list(range(33))
     for train, new in parts:
@@ -207,7 +207,7 @@ def test_folds_leave_each_object_out_once_and_copies_together():
 @pytest.mark.parametrize("name", ["probit", "regression"])
 def test_order_of_objects_changes_no_choice(name, labelled, monkeypatch):
     """Bug: of objects without ids, those in the same places were left out."""
-    monkeypatch.setattr(rooms, "MOST", 30)
+    monkeypatch.setattr(rooms, "MOST_OBJECTS", 30)
     x, y, target = objects(40)
     ids = np.array([f"P{row}" for row in range(40)])
     order = np.random.default_rng(2).permutation(40)
@@ -231,7 +231,7 @@ def test_order_of_objects_changes_no_choice(name, labelled, monkeypatch):
 
 
 def test_many_objects_are_sampled_by_class(monkeypatch):
-    monkeypatch.setattr(rooms, "MOST", 30)
+    monkeypatch.setattr(rooms, "MOST_OBJECTS", 30)
     model = models(90)["probit"]
     scores = kz.select(model, scales=[1.0], choose_weights=False, **QUIET).log_scores
     assert scores.sizes["obs"] == 30
@@ -267,7 +267,7 @@ def test_seeds_choose_objects_and_folds(monkeypatch):
     )
     np.testing.assert_array_equal(one, two)
     assert np.abs(one - other).max() > 1e-3
-    monkeypatch.setattr(rooms, "MOST", 20)
+    monkeypatch.setattr(rooms, "MOST_OBJECTS", 20)
     one, two, other = (
         set(kz.select(model, scales=[1.0], random_seed=s, **QUIET).log_scores["obs"].values)
         for s in (1, 1, 2)
@@ -366,7 +366,11 @@ def test_amended_models_are_refused():
 
 @pytest.mark.parametrize(("one_fold", "scored"), [(30, 10), (60, 40)])
 def test_of_few_columns_many_objects_take_part(one_fold, scored, monkeypatch):
-    for name, number in {"MOST": 20, "MOST_OF_A_BASIS": 40, "ONE_FOLD": one_fold}.items():
+    for name, number in {
+        "MOST_OBJECTS": 20,
+        "MOST_OBJECTS_OF_FEW_COLUMNS": 40,
+        "OBJECTS_OF_ONE_FOLD": one_fold,
+    }.items():
         monkeypatch.setattr(rooms, name, number)
     x, y, _ = objects(60)
     few, many = (
@@ -386,12 +390,12 @@ def test_scale_of_the_declaration_does_not_matter(name):
 
 @pytest.mark.parametrize("name", ["probit", "classification"])
 def test_rare_classes_are_in_every_training_part(name, monkeypatch):
-    monkeypatch.setattr(rooms, "MOST", 30)
+    monkeypatch.setattr(rooms, "MOST_OBJECTS", 30)
     x, _, _ = objects(300)
     rare = np.arange(300) < 6
     declared = {"probit": kz.MultinomialProbit, "classification": kz.CompositeKernelClassification}
     model = declared[name](kernels()(x), rare)
-    for train, _ in folds_of(model, 4, rooms.MOST):
+    for train, _ in folds_of(model, 4, rooms.MOST_OBJECTS):
         assert rare[train].sum() >= 2
     assert kz.select(model, scales=[1.0], **QUIET).log_scores.sizes["obs"] < 40
 

@@ -251,7 +251,7 @@ def test_the_start_does_not_matter(features, likelihood, factor):
 
 def test_many_objects_begin_at_the_mode_of_some(features, likelihood, monkeypatch):
     whole, seen = laplace(features, likelihood, 5.0), []
-    monkeypatch.setattr(feature_scores, "MANY", N_OBJECTS)
+    monkeypatch.setattr(feature_scores, "MANY_OBJECTS", N_OBJECTS)
     monkeypatch.setattr(feature_scores, "FIRST", 7)
     rows_of = Features.of_rows
     monkeypatch.setattr(
@@ -275,7 +275,7 @@ def test_single_precision_finds_the_same(likelihood, scale, rng, monkeypatch):
     X = rng.normal(size=(N_OBJECTS, 2))
     K = np.exp(-((X[:, None] - X[None]) ** 2).sum(-1)) + 1e-6 * np.eye(N_OBJECTS)
     exact = laplace(Features.of_gram(K), likelihood, scale)
-    monkeypatch.setattr(feature_scores, "SINGLE", 0)
+    monkeypatch.setattr(feature_scores, "SINGLE_PRECISION_NUMBERS", 0)
     fit = laplace(Features.of_gram(K), likelihood, scale)
     assert fit.features.factor.dtype == np.float32
     assert fit.log_evidence == pytest.approx(exact.log_evidence, abs=1e-4)

@@ -11,7 +11,7 @@ from kernelzoo.custom_steps.multinomial_probit import marginal
 from kernelzoo.custom_steps.multinomial_probit.marginal import (
     FIRST_STEP,
     FULL_LENGTH,
-    REACH,
+    SHORTEST_AXIS,
     WINDOW,
 )
 from kernelzoo.models.combinations import sums as combination
@@ -108,7 +108,7 @@ def test_axes_are_as_long_as_the_spread_that_tuning_sees(monkeypatch):
         along = bend * np.arcsinh(point["W"] / (bend * np.sqrt(1e3 / model.tau))) @ axes
         seen.append(along - along.mean(axis=0))
     spread = np.array(seen).std(axis=0).mean(axis=0)
-    np.testing.assert_allclose(step.lengths, (REACH * spread).clip(shortest, 1))
+    np.testing.assert_allclose(step.lengths, (SHORTEST_AXIS * spread).clip(shortest, 1))
     assert (step.lengths > 2 * shortest).any()
     # Other lengths need another step: its tuning begins anew.
     assert step.tuning._count == 1

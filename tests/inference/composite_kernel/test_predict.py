@@ -115,7 +115,7 @@ def test_blocks_do_not_change_the_answer(monkeypatch):
     names = [["alpha", "beta", "gamma"], ["beta", "phi", "gamma"], ["alpha", "beta"]]
     results = [result_of(*pair) for pair in zip(models, names, strict=True)]
     whole = [kz.predict(m, r, NEW) for m, r in zip(models, results, strict=True)]
-    monkeypatch.setattr("kernelzoo.inference.new_objects.BLOCK", 1)
+    monkeypatch.setattr("kernelzoo.inference.new_objects.BLOCK_NUMBERS", 1)
     for model, result, expected in zip(models, results, whole, strict=True):
         xr.testing.assert_allclose(kz.predict(model, result, NEW), expected)
 

@@ -53,7 +53,7 @@ CASES = [
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("block", [1, 8_000_000], ids=["blocks of one draw", "one block"])
 def test_parts_are_covariances_with_the_response(case, block, monkeypatch):
-    monkeypatch.setattr(new_objects, "BLOCK", block)
+    monkeypatch.setattr(new_objects, "BLOCK_NUMBERS", block)
     tree = result(**case)
     explained = kz.scores.variance_explained(tree)
     posterior = tree["posterior"].to_dataset()

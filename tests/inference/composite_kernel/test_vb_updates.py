@@ -112,7 +112,7 @@ def test_blocks_and_threads_do_not_matter(block, processors, monkeypatch):
     draws = rng.dirichlet(np.ones(3), 5)
     moments = rng.gamma(2.0, size=6), draws.mean(axis=0), draws.T @ draws / 5
     whole = Bernoulli.of(design, labels).regressors(noise, *moments)
-    monkeypatch.setattr(threads, "BLOCK", block)
+    monkeypatch.setattr(threads, "BLOCK_OBJECTS", block)
     monkeypatch.setattr(threads, "_processors", lambda: processors)
     in_parts = Bernoulli.of(design, labels).regressors(noise, *moments)
     for one, other in zip(whole, in_parts, strict=True):

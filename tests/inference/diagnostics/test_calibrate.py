@@ -16,7 +16,7 @@ from xarray.testing import assert_identical
 import kernelzoo as kz
 from family import assert_frequencies, assert_ks
 from kernelzoo.inference.diagnostics.calibrate import (
-    DRAWS,
+    RANKED_DRAWS,
     Band,
     FromPrior,
     detectable_bias,
@@ -35,7 +35,7 @@ Y = np.array([0.3, 1.2, -0.4, 0.8, 0.1])
 #: Seeds of the fits of a test, and the numbers of those in which the user presses Ctrl-C.
 FITS: list[int] = []
 INTERRUPTED: list[int] = []
-QUIET = {"progressbar": False, "draws": DRAWS}
+QUIET = {"progressbar": False, "draws": RANKED_DRAWS}
 
 
 class Normal(Declaration):
@@ -163,8 +163,10 @@ def test_size_of_the_bands_and_the_stated_power(n, draws):
 
 def test_power_grows_with_the_replicates():
     few, many = Band(20, 0.99), Band(300, 0.99)
-    assert detectable_bias(many, DRAWS, 0.8) < 0.3 * detectable_bias(few, DRAWS, 0.8)
-    assert detectable_scale(many, DRAWS, 0.8) > 1.5 * detectable_scale(few, DRAWS, 0.8)
+    assert detectable_bias(many, RANKED_DRAWS, 0.8) < 0.3 * detectable_bias(few, RANKED_DRAWS, 0.8)
+    assert detectable_scale(many, RANKED_DRAWS, 0.8) > 1.5 * detectable_scale(
+        few, RANKED_DRAWS, 0.8
+    )
     # Three ranks of one draw never leave the bands so often.
     assert detectable_scale(Band(3, 0.999), 1, 0.8) == 0
     assert detectable_bias(Band(3, 0.999), 1, 0.8) == np.inf
@@ -289,9 +291,9 @@ def test_chains_are_thinned_to_half_their_effective_draws():
     least = float(az.ess(chains.to_dataset(name="x"))["x"].min())
     assert 20 < least < 60
     assert len(thinned(chains, {"kind": "mcmc"})) == int(least / 2)
-    assert len(thinned(chains.isel(x=[0]), {"kind": "mcmc"})) == DRAWS
-    assert len(thinned(chains, {"kind": "exact", "independent": 1})) == DRAWS
-    assert len(thinned(chains, {"kind": "mcmc", "independent": 0})) == DRAWS
+    assert len(thinned(chains.isel(x=[0]), {"kind": "mcmc"})) == RANKED_DRAWS
+    assert len(thinned(chains, {"kind": "exact", "independent": 1})) == RANKED_DRAWS
+    assert len(thinned(chains, {"kind": "mcmc", "independent": 0})) == RANKED_DRAWS
 
 
 def test_equal_draws_share_their_ranks():
@@ -299,7 +301,7 @@ def test_equal_draws_share_their_ranks():
     with pm.Model() as model:
         k = pm.Bernoulli("k", 0.5, shape=3000)
         pm.Normal("y", k.sum(), 1.0, observed=1.0)
-    draws = np.zeros((DRAWS, 3000), dtype=int)
+    draws = np.zeros((RANKED_DRAWS, 3000), dtype=int)
     draws[:10] = 1
     tree = stamp(draws_to_tree(model, {"k": draws}), model, kind="exact")
     truth = np.zeros(3000, dtype=int)
@@ -310,7 +312,7 @@ def test_equal_draws_share_their_ranks():
         lambda draws: likelihood(draws, {"y": np.array(1.0)}),
         np.random.default_rng(1),
     )
-    assert found["log_likelihood"][2] == DRAWS
+    assert found["log_likelihood"][2] == RANKED_DRAWS
     values = np.array(found["k"][1])
     assert_ks(values[:1500], stats.uniform(0, 22 / 32).cdf)
     assert_ks(values[1500:], stats.uniform(21 / 32, 11 / 32).cdf)

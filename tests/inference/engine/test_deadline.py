@@ -63,7 +63,7 @@ def test_modes_and_points_are_kept():
 
 
 def test_exact_keeps_the_blocks_that_are_drawn(monkeypatch):
-    monkeypatch.setattr("kernelzoo.inference.engine.independent.BLOCK", 1)
+    monkeypatch.setattr("kernelzoo.inference.engine.independent.BLOCK_BYTES", 1)
     result = ended(kz.WishartCompletion.example(), kz.Exact(), var_names=["K21"])
     assert result["posterior"].sizes["draw"] == 1
 
@@ -180,7 +180,7 @@ def test_engines_without_a_callback_refuse_a_time_limit(engine):
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", ENGINES)
 def test_every_engine_ends_with_a_marked_result(name, monkeypatch):
-    monkeypatch.setattr("kernelzoo.inference.engine.independent.BLOCK", 1)
+    monkeypatch.setattr("kernelzoo.inference.engine.independent.BLOCK_BYTES", 1)
     engine, example = ENGINES[name]
     model = example.example() if example else normal()
     if reason := engine.why_not(model):

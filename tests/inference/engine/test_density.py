@@ -84,8 +84,8 @@ def test_many_draws_at_once_are_as_one_by_one(prior, monkeypatch):
         values[model.rvs_to_values[rv].name] = value
     one = model.compile_logp(jacobian=False, mode=python_mode())
     np.testing.assert_allclose(together[3], one(values), rtol=1e-9)
-    monkeypatch.setattr(evaluation, "FEW", 0)
-    monkeypatch.setattr(evaluation, "BLOCK", 2 * max(x[0].nbytes for x in draws.values()))
+    monkeypatch.setattr(evaluation, "FEW_DRAWS", 0)
+    monkeypatch.setattr(evaluation, "BLOCK_BYTES", 2 * max(x[0].nbytes for x in draws.values()))
     np.testing.assert_allclose(log_density(model, draws), together, rtol=1e-12)
 
 
@@ -108,7 +108,7 @@ def test_blocks_are_cut_by_the_largest_output(prior, monkeypatch):
         return seen[-1][0]
 
     monkeypatch.setattr(evaluation, "_largest_output", compared)
-    monkeypatch.setattr(evaluation, "BLOCK", 8)
+    monkeypatch.setattr(evaluation, "BLOCK_BYTES", 8)
     log_density(model, draws)
     assert len(seen) == 1
     assert seen[0][0] == seen[0][1]

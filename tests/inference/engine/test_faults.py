@@ -43,7 +43,7 @@ def test_a_full_disk_ends_a_fit(model, tmp_path, engine):
 def test_draws_written_before_the_disk_was_full_remain(model, tmp_path, monkeypatch):
     store = tmp_path / "draws"
     whole = kz.fit(model, "exact", **QUICK | {"draws": 200}, progressbar=False)
-    monkeypatch.setattr("kernelzoo.inference.engine.independent.BLOCK", 1)
+    monkeypatch.setattr("kernelzoo.inference.engine.independent.BLOCK_BYTES", 1)
     append = Store.append
 
     def full_at_forty(self, chain, values):

@@ -153,7 +153,7 @@ def test_an_interrupt_of_the_users_callback_ends_all_chains_as_ctrl_c_does(model
 @pytest.mark.filterwarnings("ignore:VB was interrupted")
 def test_ctrl_c_while_densities_are_evaluated_keeps_the_draws_before(monkeypatch):
     model = kz.MultinomialProbit.example()
-    monkeypatch.setattr(independent, "PART", 20)
+    monkeypatch.setattr(independent, "DRAWS_OF_PART", 20)
     whole = kz.fit(model, "vb", draws=100, **QUIET)
     compile_densities = independent.compile_densities
     monkeypatch.setattr(

@@ -77,7 +77,7 @@ def test_samplers_without_callbacks_drop_the_draws_afterwards():
 
 
 def test_independent_draws_come_in_blocks(monkeypatch):
-    monkeypatch.setattr(independent, "BLOCK", 7 * 8 * 4)
+    monkeypatch.setattr(independent, "BLOCK_BYTES", 7 * 8 * 4)
     sizes = []
 
     def sample(draws, rng):
@@ -218,7 +218,7 @@ def test_no_sample_moments_where_the_simplified_posterior_has_none(eta, once, tw
 @pytest.mark.usefixtures("terminal")
 @pytest.mark.parametrize("asked", [True, False])
 def test_independent_draws_show_their_progress(monkeypatch, capsys, asked):
-    monkeypatch.setattr(independent, "BLOCK", 7 * 8 * 4)
+    monkeypatch.setattr(independent, "BLOCK_BYTES", 7 * 8 * 4)
     bar = independent.Run.track
     steps = []
 
@@ -241,7 +241,7 @@ def test_independent_draws_show_their_progress(monkeypatch, capsys, asked):
 
 
 def test_interrupted_independent_draws_are_kept(monkeypatch):
-    monkeypatch.setattr(independent, "BLOCK", 1)
+    monkeypatch.setattr(independent, "BLOCK_BYTES", 1)
     calls = iter(range(10**6))
 
     def sample(draws, rng):

@@ -75,7 +75,7 @@ def test_draws_are_kept_on_request(setting):
 def test_blocks_do_not_change_the_answer(setting, monkeypatch):
     model, result, new = setting
     whole = kz.predict(model, result, new)
-    monkeypatch.setattr(new_objects, "BLOCK", 1)
+    monkeypatch.setattr(new_objects, "BLOCK_NUMBERS", 1)
     xr.testing.assert_allclose(kz.predict(model, result, new), whole)
 
 
@@ -86,7 +86,7 @@ def test_memory_does_not_grow_with_the_draws(setting, monkeypatch):
     posterior = result["posterior"].to_dataset()
     many = posterior.isel(draw=np.zeros(1000, dtype=int)).assign_coords(draw=np.arange(1000))
     new = rng.normal(size=(2, 200, 12))
-    monkeypatch.setattr(new_objects, "BLOCK", 10_000)
+    monkeypatch.setattr(new_objects, "BLOCK_NUMBERS", 10_000)
     tracemalloc.start()
     kz.predict(model, DataTree.from_dict({"posterior": many}), new, progressbar=False)
     peak = tracemalloc.get_traced_memory()[1]
@@ -98,7 +98,7 @@ def test_memory_does_not_grow_with_the_draws(setting, monkeypatch):
 def test_progress_is_shown_where_there_are_several_blocks(setting, monkeypatch, capsys):
     kz.predict(*setting)
     assert not capsys.readouterr().out
-    monkeypatch.setattr(new_objects, "BLOCK", 30)
+    monkeypatch.setattr(new_objects, "BLOCK_NUMBERS", 30)
     kz.predict(*setting)
     assert "14/14" in capsys.readouterr().out
     kz.predict(*setting, progressbar=False)

@@ -110,7 +110,7 @@ def test_an_error_leaves_all_draws_made_so_far(model, tmp_path, cores):
 
 
 def test_an_error_leaves_exact_draws(model, tmp_path, monkeypatch):
-    monkeypatch.setattr(independent, "BLOCK", 1)
+    monkeypatch.setattr(independent, "BLOCK_BYTES", 1)
     calls = iter(range(10**6))
     draw_blocks = wishart_completion.draw_blocks
 

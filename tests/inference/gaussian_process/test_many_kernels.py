@@ -5,7 +5,7 @@ from scipy.stats import dirichlet, gamma, norm
 
 import kernelzoo as kz
 from kernelzoo.inference.gaussian_process.hyperparameters import Hyperparameters
-from kernelzoo.inference.gaussian_process.inla import FEW, Posterior
+from kernelzoo.inference.gaussian_process.inla import FEW_HYPERPARAMETERS, Posterior
 from kernelzoo.inference.gaussian_process.log_weights import LogWeights, SkewedProposal
 
 REGRESSION, CLASSIFICATION = kz.GaussianProcessRegression, kz.GaussianProcessClassification
@@ -131,7 +131,7 @@ def test_few_of_twenty_kernels_have_the_weight():
     equal = REGRESSION(K, targets[:40], combination="fixed")
     scores = []
     for each in (model, equal):
-        assert (Hyperparameters(each).size > FEW) == (each is model)
+        assert (Hyperparameters(each).size > FEW_HYPERPARAMETERS) == (each is model)
         result = kz.fit(each, "inla", draws=200, random_seed=1, progressbar=False)
         assert result.attrs["converged"] == "yes"
         predicted = kz.predict(each, result, new, progressbar=False)

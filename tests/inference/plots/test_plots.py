@@ -240,7 +240,7 @@ def test_engines_share_rows_without_hiding_each_other(results):
 
 
 def test_weights_come_first_and_of_many_elements_some(results, monkeypatch):
-    monkeypatch.setattr("kernelzoo.inference.plots.results.MOST", 6)
+    monkeypatch.setattr("kernelzoo.inference.plots.results.MOST_ELEMENTS", 6)
     axes = plot_engines(results)
     assert [a.get_title(loc="left") for a in axes] == [
         "beta (kernel)",

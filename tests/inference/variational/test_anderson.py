@@ -126,7 +126,7 @@ def test_memory_is_bounded(monkeypatch):
     point = Point(np.zeros(30), -np.inf)
     for _ in range(30):
         point = accelerated(point)
-        assert len(accelerated._ends) == len(accelerated._moves) <= ascent.MOST_KEPT
+        assert len(accelerated._ends) == len(accelerated._moves) <= ascent.MOST_ITERATIONS_KEPT
     monkeypatch.setattr(ascent, "MOST_NUMBERS", 60 * 3)
     accelerated = Anderson(iteration, COORDINATES)
     for _ in range(30):

@@ -7,7 +7,7 @@ import kernelzoo as kz
 from kernelzoo.inference.engine.engine import Run
 from kernelzoo.inference.engine.independent import lean_tree
 from kernelzoo.models.combinations.products import FixedProduct, Product
-from kernelzoo.models.combinations.sums import SMALLEST
+from kernelzoo.models.combinations.sums import LEAST_LOG_ARGUMENT
 from kernelzoo.models.kernels import as_stack, gaussian
 from kernelzoo.models.multinomial_probit import MultinomialProbit
 
@@ -37,7 +37,7 @@ def test_kernels_may_underflow(rule):
     kernels = gaussian(0.5) | gaussian(0.01)
     K = kernels(X)
     assert (K.values[0] == 0).any()
-    np.testing.assert_allclose(rule.terms(K.values)[0].min(), np.log(SMALLEST))
+    np.testing.assert_allclose(rule.terms(K.values)[0].min(), np.log(LEAST_LOG_ARGUMENT))
     model = MultinomialProbit(K, LABELS, combination=rule)
     result = by_vb(model)
     near = kz.predict(model, result, kernels(X + 0.1, X))
