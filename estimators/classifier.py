@@ -19,7 +19,7 @@ from ..inference.gaussian_process.choice import (
 from ..models import GaussianProcessClassification, MultinomialProbit
 from ..models.combinations.sums import FixedWeights
 from ..models.learned_scale import LEARNED, LearnedScale, check_rate
-from ..numerics.gaussian_scores import Likelihood, likelihood_of
+from ..numerics.likelihoods import Likelihood, likelihood_of
 from ..validation import argument_error
 from .blocks import FittedKernels
 from .of_model import ModelPredictor

@@ -1,15 +1,10 @@
-r"""Gaussian-process classification: normal approximations of the scores, and their evidence.
+r"""Gaussian-process classification: normal approximations of the scores, and Laplace's method.
 
 The scores :math:`f_c \sim \mathcal N(0, K)` of C functions are independent a priori; C is 1 for two
-classes (a logistic likelihood), otherwise the number of classes (a softmax). Two approximations of
+classes (a logistic likelihood), otherwise the number of classes (a softmax). Approximations of
 their posterior have the form :math:`\mathcal N(m, (K^{-1} + W)^{-1})`, with a matrix W (C, C) of
-each object:
-
-- `laplace`: m is the mode, and W the negative Hessian of the log likelihood there. Its evidence has
-  a gradient with respect to every entry of K.
-- `expectation_propagation`: the marginals of each object have the moments that its true likelihood
-  gives them (section 3.6; Minka 2001). Its evidence is nearly exact: the probability of the classes
-  of 245 objects is off by a few per cent, where Laplace's is off by a factor of ten.
+each object. By `laplace`, m is the mode and W the negative Hessian of the log likelihood there; its
+evidence has a gradient with respect to every entry of K. `expectation_propagation` finds others.
 
 Notation (Rasmussen & Williams 2006, chapters 3 and 5):
 
@@ -27,15 +22,10 @@ v              whitened scores, f = L v with LL' = K            ``v`` (N, C)
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
-from itertools import product as product_of
-from typing import NamedTuple, Protocol, Self, override
+from functools import cached_property
+from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.linalg import helmert
-from scipy.special import expit, log_expit, roots_hermitenorm
-from scipy.stats import norm, qmc
 
 from .gaussian_process import (
     Array,
@@ -47,7 +37,7 @@ from .gaussian_process import (
     solve,
     solve_triangular,
 )
-from .softmax import log_sum_exp, softmax
+from .likelihoods import Likelihood
 
 #: Increase of the log posterior, in nats, after which Newton's method ends: that of the next step
 #: would be about its square.
@@ -55,116 +45,11 @@ NEWTON_NATS = 1e-5
 NEWTON_STEPS = 100
 #: Shares of the given weights that are tried as a start: their own K may have been smaller.
 SHARES = (1.0, 0.5, 0.2, 0.1, 0.05, 0.0)
-#: Change of the log evidence, in nats, that ends expectation propagation, and most steps of it.
-SITE_NATS = 0.03
-SITE_STEPS = 20
-#: Least share of a step.
-LEAST_STEP = 0.25
 #: Least and largest curvature of an object.
 CURVATURES = (1e-7, 1e4)
 #: Steps that solve for d given the diagonal of W, and the largest share of one function in d.
 DIAGONAL_STEPS = 50
 LARGEST_SHARE = 0.98
-#: Added to variances of scores, which may vanish up to rounding.
-LEAST_VARIANCE = 1e-12
-#: Nodes of Gauss-Hermite quadrature along each axis, by the number of axes.
-PRODUCTS = {1: 64, 2: 20, 3: 8}
-#: Pairs of opposite Sobol' points over more axes. Over nine, 128 pairs are off by 30 nats where the
-#: scale is 1,000.
-SOBOL_PAIRS = 256
-#: Numbers that are computed together, so that they stay in the processor's cache.
-BLOCK_NUMBERS = 200_000
-#: Nodes of Gauss-Hermite quadrature of predictive densities over one score, and pairs of opposite
-#: Sobol' points over several.
-PREDICTIVE_NODES = 128
-
-
-class Likelihood(Protocol):
-    """Log likelihood of the scores f (..., N, C), with what its derivatives are made of."""
-
-    #: Classes (N,) as numbers.
-    codes: NDArray[np.int64]
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Numbers N of objects and C of functions."""
-
-    @property
-    def observed(self) -> Array:
-        """1 where an object is of the class of a function, else 0, shape (N, C)."""
-
-    def log_density(self, f: Array) -> Array:
-        """Log likelihood (..., N) of each object."""
-
-    def probabilities(self, f: Array) -> Array:
-        """Probabilities (..., N, C) of the functions' classes."""
-
-    def of_rows(self, rows: NDArray[np.intp]) -> Self:
-        """Likelihood of some objects."""
-
-
-@dataclass(frozen=True)
-class Logistic(Likelihood):
-    """Two classes: 1 has the probability 1 / (1 + exp(-f)). `codes` (N,) are 0 and 1."""
-
-    codes: NDArray[np.int64]
-
-    @property
-    @override
-    def shape(self) -> tuple[int, int]:
-        return len(self.codes), 1
-
-    @property
-    @override
-    def observed(self) -> Array:
-        return self.codes[:, None].astype(float)
-
-    @override
-    def log_density(self, f: Array) -> Array:
-        return log_expit(f[..., 0] * (2 * self.codes - 1))
-
-    @override
-    def probabilities(self, f: Array) -> Array:
-        return expit(f)
-
-    @override
-    def of_rows(self, rows: NDArray[np.intp]) -> Self:
-        return replace(self, codes=self.codes[rows])
-
-
-@dataclass(frozen=True)
-class Softmax(Likelihood):
-    """Classes 0, ..., C - 1 with probabilities proportional to exp(f_c). `codes` are (N,)."""
-
-    codes: NDArray[np.int64]
-    n_classes: int
-
-    @property
-    @override
-    def shape(self) -> tuple[int, int]:
-        return len(self.codes), self.n_classes
-
-    @property
-    @override
-    def observed(self) -> Array:
-        return (self.codes[:, None] == np.arange(self.n_classes)).astype(float)
-
-    @override
-    def log_density(self, f: Array) -> Array:
-        return f[..., np.arange(len(self.codes)), self.codes] - log_sum_exp(f, axis=-1)
-
-    @override
-    def probabilities(self, f: Array) -> Array:
-        return softmax(f)
-
-    @override
-    def of_rows(self, rows: NDArray[np.intp]) -> Self:
-        return replace(self, codes=self.codes[rows])
-
-
-def likelihood_of(codes: NDArray[np.int64], n_classes: int) -> Likelihood:
-    """Likelihood of classes 0, ..., C - 1, given by `codes` (N,)."""
-    return Logistic(codes) if n_classes == 2 else Softmax(codes, n_classes)
 
 
 @dataclass(frozen=True)
@@ -299,44 +184,6 @@ class Curvature:
         for c, each in enumerate(products):
             covariances[:, c, c] += prior - np.einsum("nm,mn->n", self.K, each)
         return covariances
-
-
-class NormalScores(Protocol):
-    """Normal approximation of the scores, in any form."""
-
-    @property
-    def likelihood(self) -> Likelihood:
-        """Likelihood of the scores."""
-
-    @property
-    def a(self) -> Array:
-        """Weights (N, C); scores are the prior covariance times these."""
-
-    @property
-    def mean(self) -> Array:
-        """Mean of the scores (N, C)."""
-
-    @property
-    def sites(self) -> Sites:
-        """W of every object."""
-
-    @property
-    def log_det(self) -> float:
-        """Log determinant of I + K W."""
-
-    @property
-    def squares(self) -> float:
-        """Sum of a'K a over all functions."""
-
-    @property
-    def log_evidence(self) -> float:
-        """Laplace's approximation at the mode, or that of the sites; NaN if unknown."""
-
-    def with_evidence(self, log_evidence: float) -> Self:
-        """Approximation with another value of its evidence."""
-
-    def covariances(self) -> Array:
-        """Covariances (N, C, C) of the scores of each object."""
 
 
 @dataclass(frozen=True)
@@ -523,165 +370,3 @@ def _uphill(
             return new_a, new_f, new, new - value
         size /= 2
     return a, f, value, 0.0
-
-
-def linear_terms(fit: NormalScores) -> Array:
-    """Return b (N, C) of the sites exp(b'f - f'W f / 2) that an approximation has."""
-    return fit.sites.apply(fit.mean) + fit.a
-
-
-def expectation_propagation[S: NormalScores](
-    of_sites: Callable[[Sites, Array], S], d: Array, b: Array
-) -> S | None:
-    """Find the approximation with the moments of each object's true likelihood, and its evidence.
-
-    Return None where the steps do not converge, as in scores of a size of several hundreds, whose
-    likelihood is a jump for the quadrature.
-
-    Parameters
-    ----------
-    of_sites : callable
-        Makes the approximation with sites exp(b'f - f'W f / 2) in place of likelihoods.
-    d, b : array (N, C)
-        To begin with, such as those of Laplace's method or of a similar covariance.
-
-    Notes
-    -----
-    Each step replaces all sites by those with which the marginal of an object has the mean and the
-    variances that its true likelihood would give it. Of several functions the variance of each is
-    matched, as far as W's form allows. Where the sites are best, the evidence does not change with
-    them to first order. A step costs an approximation and its `covariances`, and O(N C^2) a node.
-    """
-    sites = Sites(d)
-    before = -np.inf
-    step = 1.0
-    for _ in range(SITE_STEPS):
-        fit = of_sites(sites, b)
-        try:
-            tilted = _tilted(fit, b)
-        except np.linalg.LinAlgError:
-            return None
-        shares = float(tilted.log_shares.sum())
-        evidence = shares - 0.5 * fit.log_det + 0.5 * float((b * fit.mean).sum())
-        # Steps that go astray may end with more than a probability can be.
-        if abs(evidence - before) < SITE_NATS and evidence <= 0:
-            return fit.with_evidence(evidence)
-        if evidence < before:
-            step = max(step / 2, LEAST_STEP)
-        before = evidence
-        target = Sites.of_diagonal(tilted.diagonal)
-        b = b + step * (target.apply(tilted.mean) - sites.apply(tilted.mean) + tilted.pull)
-        sites = Sites(sites.d + step * (target.d - sites.d))
-    return None
-
-
-class _Tilted(NamedTuple):
-    """Marginals of a normal approximation with true likelihoods in place of their sites.
-
-    Attributes
-    ----------
-    log_shares : array (N,)
-        Logarithms of the normalisers.
-    mean : array (N, C)
-        Of the scores.
-    pull : array (N, C)
-        Marginal precision of the normal approximation, times the difference of the means.
-    diagonal : array (N, C)
-        Diagonal of the W of a site that gives the same variances.
-    """
-
-    log_shares: Array
-    mean: Array
-    pull: Array
-    diagonal: Array
-
-
-def _tilted(fit: NormalScores, b: Array) -> _Tilted:
-    """Quadrature over the contrasts of each object's scores; their sum is independent of these."""
-    n_objects, n_functions = b.shape
-    H = helmert(n_functions).T if fit.sites.coupled else np.ones((1, 1))
-    nodes = _nodes(H.shape[1])
-    W = fit.sites.matrices()
-    covariances = H.T @ fit.covariances() @ H
-    roots = H @ np.linalg.cholesky(covariances + LEAST_VARIANCE * np.eye(H.shape[1]))
-    # The log site is b'f - f'W f / 2: a value at the mean and a parabola in the nodes' coordinates.
-    pulled = fit.sites.apply(fit.mean)
-    at_mean = ((b - 0.5 * pulled) * fit.mean).sum(axis=1)
-    slopes = np.einsum("nci,nc->ni", roots, b - pulled)
-    curvatures = (roots.transpose(0, 2, 1) @ W @ roots).reshape(n_objects, -1)
-    log_shares = np.empty(n_objects)
-    centre = np.empty((n_objects, H.shape[1]))
-    seconds = np.empty((n_objects, H.shape[1] ** 2))
-    size = max(1, BLOCK_NUMBERS // (len(nodes.weights) * n_functions))
-    for first in range(0, n_objects, size):
-        rows = np.arange(first, min(first + size, n_objects))
-        moved = nodes.points @ roots[rows].reshape(-1, H.shape[1]).T
-        f = fit.mean[rows] + moved.reshape(-1, len(rows), n_functions)
-        log_ratios = fit.likelihood.of_rows(rows).log_density(f) - at_mean[rows]
-        log_ratios -= nodes.points @ slopes[rows].T - 0.5 * nodes.squares @ curvatures[rows].T
-        log_shares[rows] = log_sum_exp(log_ratios, axis=0, weights=nodes.weights[:, None])
-        ratios = nodes.weights[:, None] * np.exp(log_ratios - log_shares[rows])
-        centre[rows] = ratios.T @ nodes.points
-        seconds[rows] = ratios.T @ nodes.squares
-    covariance = seconds.reshape(-1, *covariances.shape[1:])
-    covariance -= centre[:, :, None] * centre[:, None, :]
-    change = np.linalg.inv(covariance) - np.eye(H.shape[1])
-    back = np.linalg.solve(H.T @ roots, np.broadcast_to(H.T, (n_objects, *H.T.shape)))
-    return _Tilted(
-        log_shares,
-        mean=fit.mean + np.einsum("nci,ni->nc", roots, centre),
-        pull=np.einsum("nic,ni->nc", back, centre),
-        diagonal=np.einsum("ncc->nc", W) + (back * (change @ back)).sum(axis=1),
-    )
-
-
-class _Nodes(NamedTuple):
-    """Points (S, D), their products with themselves (S, D^2), and weights (S,)."""
-
-    points: Array
-    squares: Array
-    weights: Array
-
-
-@lru_cache
-def _nodes(size: int) -> _Nodes:
-    """Nodes of expectations over a few standard normal numbers.
-
-    Products of Gauss-Hermite's nodes; of more numbers than `PRODUCTS` has, Sobol' points that are
-    moved so that their covariance is exactly I.
-    """
-    if number := PRODUCTS.get(size):
-        nodes, weights = roots_hermitenorm(number)
-        points = np.array(list(product_of(nodes, repeat=size)))
-        shares = np.array(list(product_of(weights / weights.sum(), repeat=size))).prod(axis=1)
-        kept = shares > 0
-        points = points[kept]
-        weights = shares[kept]
-    else:
-        points, weights = _quadrature(size, SOBOL_PAIRS)
-        root = np.linalg.cholesky(points.T @ points / len(points))
-        points = np.linalg.solve(root, points.T).T
-    squares = points[:, :, None] * points[:, None, :]
-    return _Nodes(points, squares.reshape(len(points), -1), weights)
-
-
-def log_predictive(likelihood: Likelihood, mean: Array, covariances: Array) -> Array:
-    """Log (N,) of the expected likelihood of each object, of scores with mean (N, C).
-
-    `covariances` are (N, C, C). O(N C^2) for each node of the quadrature.
-    """
-    points, weights = _quadrature(mean.shape[1], PREDICTIVE_NODES)
-    roots = np.linalg.cholesky(covariances + LEAST_VARIANCE * np.eye(mean.shape[1]))
-    f = mean + np.einsum("ncd,sd->snc", roots, points)
-    return log_sum_exp(likelihood.log_density(f), axis=0, weights=weights[:, None])
-
-
-@lru_cache
-def _quadrature(n_functions: int, number: int) -> tuple[Array, Array]:
-    """Points (S, C) and weights (S,) for expectations over standard normal numbers."""
-    if n_functions == 1:
-        nodes, weights = roots_hermitenorm(number)
-        return nodes[:, None], weights / weights.sum()
-    normal = norm.ppf(qmc.Sobol(n_functions, rng=0).random(number))
-    points = np.vstack([normal, -normal])
-    return points, np.full(len(points), 1 / len(points))

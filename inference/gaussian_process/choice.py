@@ -16,8 +16,10 @@ from scipy.stats import norm
 
 from ...models.gaussian_process import JITTER, GaussianProcessClassification
 from ...models.learned_scale import LEARNED
-from ...numerics.feature_scores import Features, NormalFeatureScores, ProjectedTargets, laplace
-from ...numerics.gaussian_scores import Likelihood
+from ...numerics.feature_scores import laplace
+from ...numerics.feature_targets import NormalFeatureScores, ProjectedTargets
+from ...numerics.features import Features
+from ...numerics.likelihoods import Likelihood
 from ...user_warnings import silent
 from ..engine.progress import track
 from .inla import Posterior, find_mode

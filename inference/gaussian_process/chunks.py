@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from ...models.gaussian_process import JITTER
 from ...models.kernels.dask_stack import DaskStack, rows_of
 from ...models.kernels.stack import of_objects
-from ...numerics.feature_scores import SINGLE_PRECISION_NUMBERS, Features, kept_eigenvectors
+from ...numerics.features import SINGLE_PRECISION_NUMBERS, Features, kept_eigenvectors
 from ...numerics.gaussian_process import cholesky, solve_triangular
 from ...numerics.gaussian_scores import Sites
 

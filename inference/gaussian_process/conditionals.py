@@ -17,23 +17,19 @@ from scipy.stats import norm
 from ...models.gaussian_process import GaussianProcessRegression
 from ...models.kernels.dask_stack import DaskStack
 from ...numerics import feature_scores, gaussian_scores
-from ...numerics.feature_scores import (
-    Features,
-    FeatureScores,
-    NormalFeatureScores,
-    ProjectedTargets,
-    is_joint,
-)
-from ...numerics.gaussian_process import NormalRegression, cholesky
-from ...numerics.gaussian_scores import (
-    GaussianScores,
-    Likelihood,
+from ...numerics.expectation_propagation import (
     NormalScores,
     expectation_propagation,
-    likelihood_of,
     linear_terms,
     log_predictive,
 )
+from ...numerics.feature_precision import is_joint
+from ...numerics.feature_scores import FeatureScores
+from ...numerics.feature_targets import NormalFeatureScores, ProjectedTargets
+from ...numerics.features import Features
+from ...numerics.gaussian_process import NormalRegression, cholesky
+from ...numerics.gaussian_scores import GaussianScores
+from ...numerics.likelihoods import Likelihood, likelihood_of
 from ...numerics.softmax import log_sum_exp
 from .chunks import ChunkedFeatures
 from .hyperparameters import GaussianProcess, Hyperparameters

@@ -26,7 +26,7 @@ from scipy.stats import multivariate_t, norm, qmc
 
 from ...models.gaussian_process import GaussianProcessRegression
 from ...numerics.gaussian_process import NotPositiveDefiniteError
-from ...numerics.gaussian_scores import likelihood_of
+from ...numerics.likelihoods import likelihood_of
 from ...numerics.softmax import log_sum_exp
 from ...validation import Count
 from ..engine.convergence import is_unreliable, k_hat_of_ratios

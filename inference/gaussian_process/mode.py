@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from ...models.gaussian_process import GaussianProcessClassification
 from ...numerics import feature_scores, gaussian_scores
 from ...numerics.gaussian_process import cholesky
-from ...numerics.gaussian_scores import Likelihood, likelihood_of
+from ...numerics.likelihoods import Likelihood, likelihood_of
 from ..engine.engine import Run
 from ..engine.result import PointOutput
 from .conditionals import FeaturesOfLandmarks

@@ -5,23 +5,15 @@ import pytest
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
 
-from kernelzoo.numerics import feature_scores, gaussian_scores
-from kernelzoo.numerics.feature_scores import (
-    Features,
-    FeatureScores,
-    NormalFeatureScores,
-    ProjectedTargets,
-    laplace,
-)
+from kernelzoo.numerics import feature_precision, feature_scores, gaussian_scores
+from kernelzoo.numerics import features as features_module
+from kernelzoo.numerics.expectation_propagation import expectation_propagation, linear_terms
+from kernelzoo.numerics.feature_scores import FeatureScores, laplace
+from kernelzoo.numerics.feature_targets import NormalFeatureScores, ProjectedTargets
+from kernelzoo.numerics.features import Features
 from kernelzoo.numerics.gaussian_process import NormalRegression, NotPositiveDefiniteError
-from kernelzoo.numerics.gaussian_scores import (
-    GaussianScores,
-    Logistic,
-    Sites,
-    Softmax,
-    expectation_propagation,
-    linear_terms,
-)
+from kernelzoo.numerics.gaussian_scores import GaussianScores, Sites
+from kernelzoo.numerics.likelihoods import Logistic, Softmax
 
 N_OBJECTS = 14
 
@@ -51,7 +43,7 @@ def likelihood(request, rng):
 @pytest.fixture
 def by_class(monkeypatch):
     """Classes are never factorised together."""
-    monkeypatch.setattr(feature_scores, "COUPLED", 0)
+    monkeypatch.setattr(feature_precision, "COUPLED", 0)
 
 
 def dense_precision(fit):
@@ -143,7 +135,7 @@ def test_conjugate_gradients_are_few(start, by_class, rng, monkeypatch):
 
 
 def test_a_mode_computes_no_precision(features, likelihood, monkeypatch):
-    monkeypatch.setattr(feature_scores, "COUPLED", 0)
+    monkeypatch.setattr(feature_precision, "COUPLED", 0)
     squares, solved = Features.weighted_square, []
     fit = laplace(features, likelihood, 5.0)
     monkeypatch.setattr(
@@ -164,7 +156,7 @@ def test_weighted_squares_leave_objects_without_weight(features, rng, weighted):
 
 
 def test_the_heaviest_objects_have_their_share():
-    kept = feature_scores._heaviest(np.array([0.1, 0.5, 0.0, 0.35, 0.05]), 0.8)
+    kept = feature_precision._heaviest(np.array([0.1, 0.5, 0.0, 0.35, 0.05]), 0.8)
     assert kept.tolist() == [0.0, 0.5, 0.0, 0.35, 0.0]
 
 
@@ -172,7 +164,7 @@ def test_a_solution_by_gradients_is_that_of_the_dense_precision(features, by_cla
     fit = laplace(features, Softmax(np.arange(N_OBJECTS) % 3, 3), 5.0)
     b = rng.normal(size=fit.W.shape)
     A = dense_precision(fit)
-    assert isinstance(fit.precision, feature_scores.ByClass)
+    assert isinstance(fit.precision, feature_precision.ByClass)
     assert np.allclose(A @ fit.precision.solve(b).T.ravel(), b.T.ravel(), atol=1e-5)
 
 
@@ -275,7 +267,7 @@ def test_single_precision_finds_the_same(likelihood, scale, rng, monkeypatch):
     X = rng.normal(size=(N_OBJECTS, 2))
     K = np.exp(-((X[:, None] - X[None]) ** 2).sum(-1)) + 1e-6 * np.eye(N_OBJECTS)
     exact = laplace(Features.of_gram(K), likelihood, scale)
-    monkeypatch.setattr(feature_scores, "SINGLE_PRECISION_NUMBERS", 0)
+    monkeypatch.setattr(features_module, "SINGLE_PRECISION_NUMBERS", 0)
     fit = laplace(Features.of_gram(K), likelihood, scale)
     assert fit.features.factor.dtype == np.float32
     assert fit.log_evidence == pytest.approx(exact.log_evidence, abs=1e-4)
@@ -284,7 +276,7 @@ def test_single_precision_finds_the_same(likelihood, scale, rng, monkeypatch):
 
 def test_a_precision_of_contrasts_keeps_the_prior_of_their_sum(features, rng):
     sites = Sites.at(rng.dirichlet(np.ones(3), size=N_OBJECTS))
-    precision = feature_scores.OfContrasts(features, sites, 100.0)
+    precision = feature_precision.OfContrasts(features, sites, 100.0)
     shared = np.repeat(rng.normal(size=(6, 1)), 3, axis=1)
     assert np.allclose(precision.solve(shared), shared)
 
@@ -362,7 +354,7 @@ def slope_along(gradients, step=1e-5):
 @pytest.mark.parametrize("coupled", [True, False])
 def test_gradient_of_the_evidence_is_that_of_differences(likelihood, coupled, monkeypatch):
     if not coupled:
-        monkeypatch.setattr(feature_scores, "COUPLED", 0)
+        monkeypatch.setattr(feature_precision, "COUPLED", 0)
     monkeypatch.setattr(feature_scores, "NEWTON_NATS", 1e-14)
     scale, step = 4.0, 1e-4
 

@@ -5,17 +5,11 @@ import pytest
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
 
-from kernelzoo.numerics import gaussian_scores
+from kernelzoo.numerics import expectation_propagation as expectation_propagation_module
+from kernelzoo.numerics.expectation_propagation import expectation_propagation, linear_terms
 from kernelzoo.numerics.gaussian_process import NotPositiveDefiniteError, cholesky, product
-from kernelzoo.numerics.gaussian_scores import (
-    GaussianScores,
-    Logistic,
-    Sites,
-    Softmax,
-    expectation_propagation,
-    laplace,
-    linear_terms,
-)
+from kernelzoo.numerics.gaussian_scores import GaussianScores, Sites, laplace
+from kernelzoo.numerics.likelihoods import Logistic, Softmax
 
 N_OBJECTS = 12
 
@@ -232,7 +226,7 @@ def test_the_evidence_does_not_depend_on_where_the_search_begins(rng, likelihood
 def test_many_objects_are_computed_in_blocks(monkeypatch, rng, likelihood):
     K = 5 * kernels(rng)[0]
     whole = propagated(K, likelihood)
-    monkeypatch.setattr(gaussian_scores, "BLOCK_NUMBERS", 2000)
+    monkeypatch.setattr(expectation_propagation_module, "BLOCK_NUMBERS", 2000)
     parts = propagated(K, likelihood)
     assert parts.log_evidence == pytest.approx(whole.log_evidence, abs=1e-8)
 

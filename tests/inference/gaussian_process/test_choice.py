@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from kernelzoo.inference.gaussian_process.choice import tried_for_classes
-from kernelzoo.numerics.feature_scores import ByClass
-from kernelzoo.numerics.gaussian_scores import Softmax
+from kernelzoo.numerics.feature_precision import ByClass
+from kernelzoo.numerics.likelihoods import Softmax
 
 
 def test_the_search_for_modes_factorises_nothing(monkeypatch):

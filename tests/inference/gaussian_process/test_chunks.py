@@ -10,7 +10,7 @@ from kernelzoo.inference.gaussian_process.chunks import ChunkedFeatures
 from kernelzoo.inference.gaussian_process.inla import Posterior
 from kernelzoo.models.kernels.dask_stack import DaskStack
 from kernelzoo.models.kernels.stack import of_objects
-from kernelzoo.numerics.feature_scores import Features
+from kernelzoo.numerics.features import Features
 from kernelzoo.numerics.gaussian_scores import Sites
 
 dask = pytest.importorskip("dask")

@@ -13,7 +13,7 @@ from kernelzoo.inference.gaussian_process.hyperparameters import Hyperparameters
 from kernelzoo.inference.gaussian_process.inla import Posterior, integrate_gaussian_process
 from kernelzoo.models import gaussian_process as declarations
 from kernelzoo.models.gaussian_process import JITTER
-from kernelzoo.numerics import feature_scores
+from kernelzoo.numerics import feature_precision
 
 REGRESSION, CLASSIFICATION = kz.GaussianProcessRegression, kz.GaussianProcessClassification
 
@@ -298,7 +298,7 @@ def test_landmarks_evidence_of_targets_is_that_of_scipy():
 def test_many_objects_or_classes_have_the_approximation_at_the_mode(monkeypatch, joint):
     monkeypatch.setattr(conditionals, "PROPAGATED", 5)
     if not joint:
-        monkeypatch.setattr(feature_scores, "COUPLED", 0)
+        monkeypatch.setattr(feature_precision, "COUPLED", 0)
     model = on_landmarks(3)
     result = kz.fit(model, kz.INLA(integrate=False), draws=4000, random_seed=1, progressbar=False)
     values = {name: each.to_numpy()[0] for name, each in result["variational"].data_vars.items()}
