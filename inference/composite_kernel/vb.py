@@ -46,9 +46,7 @@ from ..engine.engine import Run, unknown_combination
 from ..engine.result import VariationalOutput
 from ..variational.ascent import (
     FIRST_ROUND,
-    SINGLE_FROM,
     Coordinates,
-    Draft,
     MultistartResult,
     ascended,
     multistart_ascent,
@@ -136,15 +134,6 @@ def update(data: Data, state: State) -> State:
     noise = data.likelihood.noise(state.alpha, state.weights.mean, state.weights.second)
     state = replace(state, noise=noise)
     return replace(state, objective=_bound(data, state))
-
-
-def draft(data: Data) -> Draft[State] | None:
-    """`update` in single precision, where that saves time."""
-    of = data.likelihood
-    if isinstance(of, Gaussian) or of.projections.shape[1] < SINGLE_FROM:
-        return None
-    single = replace(data, likelihood=replace(of, dtype=np.float32))
-    return Draft(partial(update, single), partial(update, data))
 
 
 def _update_regressors(data: Data, state: State) -> State:
@@ -330,7 +319,6 @@ def best_of_starts(
         remaining=remaining,
         first_round=FIRST_ROUND["classification" if classes else "regression"],
         coordinates=COORDINATES,
-        draft=draft(data),
     )
 
 

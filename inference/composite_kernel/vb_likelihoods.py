@@ -161,7 +161,7 @@ class Bernoulli:
     after a Cholesky factorisation, for triangular products C^-1 k_kn, whose inner products are the
     covariances of f_k: O(K N M^2 + M^3 + K^2 N M), and the memory of a block per thread. Matrices
     (K, n, M) of a Dask array are made by `functions` when a chunk is read. The `noise` are the
-    points xi (N,) where the bound touches the likelihood. The passes have the precision `dtype`.
+    points xi (N,) where the bound touches the likelihood.
     """
 
     sharing: ClassVar[int] = 1
@@ -169,7 +169,6 @@ class Bernoulli:
     functions: Basis | None
     projections: Array
     n_obs: int
-    dtype: type[np.floating] = np.float64
 
     @classmethod
     def of(
@@ -199,7 +198,7 @@ class Bernoulli:
     ) -> Iterator[tuple[Array, Array]]:
         """Yield the lower Cholesky factor of the precision, and its diagonal."""
         size, vectors = np.linalg.eigh(beta_second)
-        root = (vectors * np.sqrt(np.maximum(size, 0))).T.astype(self.dtype)
+        root = (vectors * np.sqrt(np.maximum(size, 0))).T
         scale = self.kernels.parts(np.sqrt(jaakkola_precision(noise)))
         (gram,) = self.kernels.total(_gram_of_chunk, self.functions, root, by_object=[scale])
         # BLAS returned Fortran order, which LAPACK needs, whatever the sums made of it.
@@ -211,16 +210,13 @@ class Bernoulli:
         """Q(alpha)."""
         ((factor, pivots),) = self.precisions(noise, phi, beta_second)
         log_det = -2 * np.log(pivots).sum()
-        trtri = lapack.get_lapack_funcs("trtri", (factor,))
-        root, _ = trtri(factor, lower=True, overwrite_c=True)
+        root, _ = lapack.dtrtri(factor, lower=True, overwrite_c=True)
         mean = beta_mean @ self.projections
-        trmv = blas.get_blas_funcs("trmv", (root,))
         for transposed in (False, True):
-            mean = trmv(root, mean, lower=True, trans=transposed)
-        mean = mean.astype(float, copy=False)
+            mean = blas.dtrmv(root, mean, lower=True, trans=transposed)
         moments = self.kernels.each(_moments_of_chunk, self.functions, root, mean)
         # BLAS left zeros above the diagonal.
-        var = np.einsum("ij,ij->j", root, root, dtype=float)
+        var = np.einsum("ij,ij->j", root, root)
         return Regressors(
             mean[None], var[None], log_det, self.projections @ mean, np.hstack(moments)
         )
@@ -262,11 +258,10 @@ def sums_of_dask(
 def _rows(
     chunk: npt.NDArray[np.floating],
     functions: Basis | None,
-    dtype: npt.DTypeLike = np.float64,
 ) -> Iterator[tuple[slice, Array]]:
     """Matrices (K, n, M) of a few objects at a time, and which objects of the chunk they are."""
     for objects in blocks_of(chunk.shape[1]):
-        rows = np.asarray(chunk[:, objects], dtype=dtype)
+        rows = np.asarray(chunk[:, objects], dtype=float)
         yield objects, functions(rows) if functions else rows
 
 
@@ -292,15 +287,13 @@ def _gram_of_chunk(
 ) -> tuple[Any]:
     """Lower triangle of sum_n scale_n^2 sum_ij B_ij k_in k_jn' (M, M), for B = root' root.
 
-    O(K^2 N M + K N M^2), in the precision of `root`, as is the next function.
+    O(K^2 N M + K N M^2).
     """
-    total = root.dtype.type(0)
-    syrk = blas.get_blas_funcs("syrk", (root,))
-    scale = scale.astype(root.dtype, copy=False)
-    for objects, rows in _rows(chunk, functions, root.dtype):
+    total = np.zeros(())
+    for objects, rows in _rows(chunk, functions):
         scaled = rows * scale[objects, None]
         turned = (root @ scaled.reshape(len(rows), -1)).reshape(-1, rows.shape[2])
-        total = total + syrk(1.0, turned.T, lower=True)
+        total = total + blas.dsyrk(1.0, turned.T, lower=True)
     return (total,)
 
 
@@ -312,11 +305,10 @@ def _moments_of_chunk(
     alpha has this mean and the covariance root' root, `root` lower triangular.
     """
     moments = []
-    trmm = blas.get_blas_funcs("trmm", (root,))
-    for _, rows in _rows(chunk, functions, root.dtype):
-        f = (rows @ mean.astype(rows.dtype, copy=False)).astype(float, copy=False)
+    for _, rows in _rows(chunk, functions):
+        f = rows @ mean
         flat = rows.copy().reshape(-1, len(mean)).T
-        turned = trmm(1.0, root, flat, lower=True, overwrite_b=True).T.reshape(rows.shape)
+        turned = blas.dtrmm(1.0, root, flat, lower=True, overwrite_b=True).T.reshape(rows.shape)
         pairs = [np.vecdot(turned[i], turned[i:]) + f[i] * f[i:] for i in range(len(rows))]
         moments.append(np.concatenate(pairs))
     return np.concatenate(moments, axis=1)

@@ -57,9 +57,7 @@ from ..engine.engine import Run, unknown_combination
 from ..engine.result import VariationalOutput
 from ..variational.ascent import (
     FIRST_ROUND,
-    SINGLE_FROM,
     Coordinates,
-    Draft,
     MultistartResult,
     ascended,
     multistart_ascent,
@@ -102,8 +100,7 @@ class Data:
 
     `labels` are parts of the class codes, by block of objects. The kernels of `family` have the
     composite kernel as their weighted sum; `known` are these kernels if they have no parameters and
-    exponents to learn. `prior` is that of concentrations, if there are any. Covariances of W have
-    the precision `dtype`.
+    exponents to learn. `prior` is that of concentrations, if there are any.
     """
 
     labels: Sequence[Any]
@@ -115,7 +112,6 @@ class Data:
     known: ExpectedKernels | None
     rule: Combination
     prior: Gamma | None
-    dtype: type[np.floating] = np.float64
 
     @classmethod
     def of(cls, model: MultinomialProbit) -> Self:
@@ -220,14 +216,6 @@ class Covariances(NamedTuple):
     each: list[Array]
 
 
-def draft(data: Data, n_basis: int) -> Draft[State] | None:
-    """`update` in single precision, where that saves time."""
-    if data.known is None or n_basis < SINGLE_FROM:
-        return None
-    single = replace(data, dtype=np.float32)
-    return Draft(partial(update, single), partial(update, data))
-
-
 def update(data: Data, state: State) -> State:
     """One iteration of Algorithm 1, and the bound (eq 5).
 
@@ -284,19 +272,13 @@ def _update_regressors(data: Data, state: State, *, keep: bool) -> tuple[State, 
     total = np.zeros_like(gram)
     log_det = 0.0
     each = []
-    rounded = gram.astype(data.dtype, copy=False)
-    potri = lapack.get_lapack_funcs("potri", (rounded,))
     for c in range(data.n_classes):
-        factor, pivots = precision_factor(rounded, precision[c])
+        factor, pivots = precision_factor(gram, precision[c])
         log_det -= 2 * np.log(pivots).sum()
         # Only one triangle of the covariance is computed.
-        covariance, _ = potri(factor, lower=True, overwrite_c=True)
+        covariance, _ = lapack.dpotri(factor, lower=True, overwrite_c=True)
         var[c] = np.diag(covariance)
         mean[c] = _symmetric(covariance, target[c])
-        if rounded is not gram:
-            # A rounded mean would double the number of iterations.
-            rest = target[c] - gram @ mean[c] - precision[c] * mean[c]
-            mean[c] += _symmetric(covariance, rest)
         total += covariance.T
         if keep:
             each.append(covariance)
@@ -307,7 +289,7 @@ def _update_regressors(data: Data, state: State, *, keep: bool) -> tuple[State, 
 
 def _symmetric(lower: Array, vector: Array) -> Array:
     """Product with a symmetric matrix, of which the lower triangle is read."""
-    return blas.get_blas_funcs("symv", (lower,))(1.0, lower, vector, lower=True)
+    return blas.dsymv(1.0, lower, vector, lower=True)
 
 
 def _update_means(data: Data, state: State, covariances: Covariances) -> State:
@@ -476,7 +458,6 @@ def best_of_starts(
         first_round=FIRST_ROUND["probit"],
         # With exponents or kernel parameters, an accelerated ascent ends at lower maxima.
         coordinates=None if data.known is None else COORDINATES,
-        draft=draft(data, n_basis),
     )
 
 

@@ -14,13 +14,11 @@ higher one, in 4 (median) to 20 times fewer iterations.
 
 On a ridge the increases of the objective shrink slowly, so a small increase does not mean that the
 ascent is finished: the remaining increase is estimated as of a geometric series. The default starts
-compete: after a few iterations of all of them, the highest one runs to its end. Large problems
-iterate in single precision, and the highest end goes on in double precision.
+compete: after a few iterations of all of them, the highest one runs to its end.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from typing import Protocol
@@ -47,8 +45,6 @@ FIRST_ROUND = {"probit": 24, "classification": 12, "regression": 200}
 USUAL_ITERATIONS = 100
 # Largest number of iterations of an ascent for predictions.
 MOST_ITERATIONS = 400
-# Least number of basis functions for iterations in single precision.
-SINGLE_FROM = 200
 # Tolerances of ascents that end within about a nat.
 ROUGH = 1e-4
 ROUGHLY_REMAINING = 1.0
@@ -88,27 +84,6 @@ class Coordinates[S]:
 
     of: Callable[[S], Array]
     at: Callable[[S, Array], S]
-
-
-@dataclass
-class Draft[S: State]:
-    """An update in single precision, or in double once it has lost a pivot or overflowed."""
-
-    single: Callable[[S], S]
-    double: Callable[[S], S]
-    in_double: bool = False
-
-    def __call__(self, state: S) -> S:
-        """Do one iteration."""
-        if not self.in_double:
-            with suppress(np.linalg.LinAlgError), np.errstate(all="ignore"):
-                after = self.single(state)
-                if np.isfinite(after.objective):
-                    return after
-        after = self.double(state)
-        # An extrapolated state may fail in double precision, too.
-        self.in_double |= bool(np.isfinite(after.objective))
-        return after
 
 
 class Anderson[S: State]:
@@ -301,32 +276,27 @@ def multistart_ascent[S: State](
     remaining: float = np.inf,
     first_round: int | None = None,
     coordinates: Coordinates[S] | None = None,
-    draft: Draft[S] | None = None,
     engine: str = "VB",
 ) -> MultistartResult[S]:
     """Do coordinate ascent from every start and choose the start with the highest objective.
 
     `starts_at` make states from initial weights; `known` weights need one start only. A start ends
     at a relative change below `tolerance` if the estimated `remaining` increase is no larger.
-    Unless `starts` are given, only the highest goes on after `first_round` iterations; with a
-    `draft`, which replaces `update`, it ends roughly, goes on in double precision, and its history
-    begins anew. A decrease ends a start, unconverged; an interrupt keeps the states reached so far.
+    Unless `starts` are given, only the highest goes on after `first_round` iterations. A decrease
+    ends a start, unconverged; an interrupt keeps the states reached so far.
     """
     compete = first_round is not None and starts is None
     fall = NEW_POINTS if n_kernels > 3 else ROUNDING_NATS
 
     def begin(start: Callable[[Array], S], weights: Array) -> Ascent[S]:
         if coordinates is None:
-            return Ascent(start(weights), draft or update, fall=fall)
-        return Ascent(start(weights), Anderson(draft or update, coordinates), PATIENCE, fall)
+            return Ascent(start(weights), update, fall=fall)
+        return Ascent(start(weights), Anderson(update, coordinates), PATIENCE, fall)
 
     n_starts = starts or min(n_kernels + 1, MOST_STARTS)
     uniform = np.full(n_kernels, 1 / n_kernels)
     if known is not None or (compete and n_kernels > MOST_CORNERS):
         n_starts = 1
-    if not compete or n_kernels > MOST_CORNERS:
-        # Of many kernels, the factor of the weights takes most of the time, in double precision.
-        draft = None
     weights = uniform if known is None else known
     rng = run.rng()
     begun = chain.from_iterable(
@@ -338,14 +308,11 @@ def multistart_ascent[S: State](
     ascents: list[Ascent[S]] = []
     interrupted = False
 
-    rough = (max(tolerance, ROUGH), max(remaining, ROUGHLY_REMAINING))
-    precision = (tolerance, remaining) if draft is None else rough
-
     def go_on(k: int, until: int, more: int, rival: float = -np.inf) -> None:
         ascent = ascents[k]
         done = len(ascents[k].history)
         while ascent.climbing(until) and ascent.may_exceed(rival, until):
-            ascent.advance(*precision)
+            ascent.advance(tolerance, remaining)
             bar.advance(start=k + 1, bound=ascent.state.objective)
         bar.skip(more - (len(ascent.history) - done))
 
@@ -355,7 +322,7 @@ def multistart_ascent[S: State](
     try:
         n_ascents = len(starts_at) * n_starts
         usual = n_ascents * min(first, USUAL_ITERATIONS) + min(after, USUAL_ITERATIONS)
-        total = n_ascents * first + after + (0 if draft is None else max_iterations)
+        total = n_ascents * first + after
         with run.track(total, engine, usual=usual) as bar:
             for k, ascent in enumerate(begun):
                 rival = ascents[highest()].height if compete and ascents else -np.inf
@@ -363,15 +330,6 @@ def multistart_ascent[S: State](
                 go_on(k, first, first, rival)
             best = highest()
             go_on(best, max_iterations, after)
-            if draft is not None:
-                left = max(1, max_iterations - len(ascents[best].history))
-                draft.in_double = True
-                precision = (tolerance, remaining)
-                # The accelerated iterations go on; what they rose by was rounded.
-                last = replace(ascents[best], history=[], converged=False, fell=0.0)
-                last.advance(*precision)
-                ascents[best] = last
-                go_on(best, left, max_iterations)
     except KeyboardInterrupt as interruption:
         interrupted = True
         ascents = [ascent for ascent in ascents if ascent.history]

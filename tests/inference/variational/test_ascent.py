@@ -17,7 +17,6 @@ from kernelzoo.inference.variational.ascent import (
     FIRST_ROUND,
     PATIENCE,
     Ascent,
-    Draft,
     multistart_ascent,
 )
 from kernelzoo.models import (
@@ -126,111 +125,6 @@ def test_a_rise_below_the_highest_goes_on():
     while ascent.climbing(100):
         ascent.advance(1e-6, remaining=0.01)
     assert not ascent.converged
-
-
-def climb(top):
-    """An update that halves the distance to a top."""
-    return lambda now: state(top - 2.0 ** -(now.position + 1), now.position + 1)
-
-
-def drafted(draft, update, **settings):
-    settings = {"starts": None, "max_iterations": 200, "remaining": 1e-4} | settings
-    settings = {"known": None, "tolerance": 1e-9, "first_round": 4} | settings
-    start = [lambda weights: state(-np.inf)]
-    return multistart_ascent(start, update, RUN, 2, draft=draft, **settings)
-
-
-def test_the_result_is_that_of_the_precise_update_from_the_end_of_the_draft():
-    """It may be lower, which is no fall; one start is done, the others are those of the draft."""
-    ascended = drafted(Draft(climb(-100.0), climb(-101.0)), climb(-101.0))
-    assert ascended.converged
-    last, *others = (ascended.histories[k] for k in (ascended.best, *{0, 1, 2} - {ascended.best}))
-    assert len(ascended.histories) == 3
-    assert -101.01 < last[0] < last[-1] <= -101
-    assert all(history[0] > -101 for history in others)
-    # The rough iterations are not done again.
-    assert last[0] > -101 - 2.0**-7
-
-
-def test_a_draft_ends_within_about_a_nat_and_the_result_as_asked():
-    counts = {"draft": 0, "update": 0}
-
-    def counted(name):
-        def update(now):
-            counts[name] += 1
-            return state(-100 - 50 * 0.9**now.position, now.position + 1)
-
-        return update
-
-    draft = Draft(counted("draft"), counted("update"))
-    ascended = drafted(draft, counted("update"), known=np.array([0.5, 0.5]))
-    assert ascended.converged
-    assert 20 < counts["draft"] < 80 < counts["draft"] + counts["update"]
-    assert ascended.state.objective > -100.001
-
-
-def test_starts_that_are_given_all_end_in_double_precision():
-    ascended = drafted(Draft(_fails, _fails), climb(-101.0), starts=2)
-    assert all(history[-1] > -101.001 for history in ascended.histories)
-
-
-@pytest.mark.parametrize("most", [3, 20])
-def test_a_draft_and_its_end_share_the_iterations(most):
-    counts = []
-
-    def slow(now):
-        counts.append(now.position)
-        return state(-100 - 50 * 0.99**now.position, now.position + 1)
-
-    with pytest.warns(UserWarning, match=f"did not converge in {most} iterations"):
-        drafted(Draft(slow, slow), slow, known=np.array([0.5, 0.5]), max_iterations=most)
-    assert len(counts) == most + 1
-
-
-def test_an_interrupt_keeps_the_draft():
-    def stop(now):
-        raise KeyboardInterrupt
-
-    with pytest.warns(UserWarning, match="was interrupted"):
-        ascended = drafted(Draft(climb(-100.0), stop), stop)
-    assert not ascended.converged
-    assert -101 < ascended.state.objective < -100
-
-
-def _fails(now):
-    raise np.linalg.LinAlgError("singular")
-
-
-def _breaks(now):
-    return state(float(np.float32(1e30) * np.float32(1e30) - np.float32(np.inf)))
-
-
-@pytest.mark.parametrize("failure", [_fails, _breaks])
-def test_a_draft_goes_on_in_double_precision_once_single_has_failed(failure):
-    calls = []
-
-    def single(now):
-        calls.append(now.position)
-        return (failure if now.position == 2 else climb(-100.0))(now)
-
-    draft, now = Draft(single, climb(-101.0)), state(-np.inf)
-    for _ in range(5):
-        now = draft(now)
-    assert calls == [0, 1, 2]
-    assert now.objective == -101 - 2.0**-5
-
-
-def test_a_state_that_fails_in_double_precision_too_does_not_end_single_precision():
-    def single(now):
-        return (_fails if now.position == 2 else climb(-100.0))(now)
-
-    draft = Draft(single, _fails)
-    with pytest.raises(np.linalg.LinAlgError, match="singular"):
-        draft(state(-np.inf, 2))
-    assert draft(state(-np.inf, 3)).objective == -100 - 2.0**-4
-    draft = Draft(single, _breaks)
-    assert np.isnan(draft(state(-np.inf, 2)).objective)
-    assert draft(state(-np.inf, 3)).objective == -100 - 2.0**-4
 
 
 def test_each_way_of_starting_is_tried_at_each_weights():
