@@ -200,8 +200,8 @@ class KernelClassifier(ModelPredictor, _Classifier):
         if not self._gives_a_point:
             return {}
         given = self._options
-        equal = chosen.weights is None
-        weights = FixedWeights() if equal else FixedWeights(chosen.weights.tolist())
+        learned = chosen.weights
+        weights = FixedWeights() if learned is None else FixedWeights(learned.tolist())
         found = {"scale": chosen.scale, "combination": weights}
         return {name: value for name, value in found.items() if name not in given}
 

@@ -184,11 +184,11 @@ def with_learned_weights(
     return equal
 
 
-def _weights_at_mode(stack: Array, labels: Array) -> Array:
-    if len(np.unique(labels)) == 1:
+def _weights_at_mode(stack: Array, codes: NDArray[np.int64]) -> Array:
+    if len(np.unique(codes)) == 1:
         return np.full(len(stack), 1 / len(stack))
     with silent():
-        posterior = Posterior.of(GaussianProcessClassification(stack, labels))
+        posterior = Posterior.of(GaussianProcessClassification(stack, codes))
     with track(None, "weights", visible=False) as bar:
         mode, _ = find_mode(posterior.with_gradient, posterior.hyperparameters.start, bar)
     return posterior.hyperparameters.values(mode)["beta"]
