@@ -24,18 +24,18 @@ endif
 endif
 
 # Two processes with a BLAS thread each are faster than two that fight over the cores.
-test test-long measure-tests test-slow test-certificates notebooks docs: export OMP_NUM_THREADS := 1
-test test-long measure-tests test-slow test-certificates notebooks docs: export OPENBLAS_NUM_THREADS := 1
-test test-long measure-tests test-slow test-certificates notebooks: export MPLBACKEND := Agg
+test test-long measure-tests test-slow test-certificates test-planted mutants notebooks docs: export OMP_NUM_THREADS := 1
+test test-long measure-tests test-slow test-certificates test-planted mutants notebooks docs: export OPENBLAS_NUM_THREADS := 1
+test test-long measure-tests test-slow test-certificates test-planted mutants notebooks: export MPLBACKEND := Agg
 # Processes of tests, and of what tests start, share the bytecode of the sources.
 test test-long measure-tests test-slow test-certificates notebooks docs: export PYTHONDONTWRITEBYTECODE :=
 # First runs compile: a gradient takes a fifth less time like this.
-demo test test-long measure-tests notebooks docs: export NUMBA_OPT := 1
+demo test test-long measure-tests test-planted mutants notebooks docs: export NUMBA_OPT := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help interpreter install demo lab test test-long measure-tests test-slow \
-        test-certificates test-planted lint types docs notebooks wheel-check traces clean
+        test-certificates test-planted mutants lint types docs notebooks wheel-check traces clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -91,8 +91,15 @@ test-slow: .venv/installed ## simulation-based calibration and long chains
 test-certificates: .venv/installed ## prove every engine on every model (hours); writes docs/certificates
 	$(PYTEST) tests/certificates/prove.py -n $(WORKERS) $(ARGS)
 
-test-planted: .venv/installed ## plant known bugs one by one: the tests must fail (ARGS="--list")
-	$(VENV) -P tests/planted/run.py --jobs $(WORKERS) $(ARGS)
+test-planted: .venv/installed ## plant known bugs one by one: the tests must fail (ARGS="NAME NAME")
+	$(VENV) -P tests/planted/run.py $(ARGS)
+
+# FILES="numerics/softmax.py" of the package; TESTS="arguments of pytest", SHARE=0.1 or N=40 of their
+# places, LIMIT=60 seconds a mutant, SEED=1 for others.
+mutants: .venv/installed ## what the tests of FILES do not notice, by Cosmic Ray (N=40: of 40 places)
+	@$(VENV) -m pip install -qq -c constraints.txt --no-build-isolation -e '.[mutation]'
+	$(VENV) tests/mutants.py $(FILES) $(if $(TESTS),--tests '$(TESTS)') $(if $(SHARE),--share $(SHARE)) \
+	    $(if $(N),--n $(N)) $(if $(LIMIT),--limit $(LIMIT)) $(if $(SEED),--seed $(SEED))
 
 lint: .venv/installed ## ruff: rules and format; the laws of the rooms
 	$(VENV) -m ruff check .

@@ -271,7 +271,12 @@ def test_code_within_lines_exists(page):
 
 def test_calls_of_what_does_not_exist_are_found():
     assert not [*calls_of_nothing("`kz.VB(starts=1)`, `kz.fit(model, ...)` and `kz.plots`")]
-    for wrong in ("kz.fti(model)", "kz.VB(start=1)", "kz.plots.plot_weight(x)", "kz.fit(model)"):
+    for wrong in (
+        "kz.fti(model)",
+        "kz.VB(start=1)",
+        "kz.plots.plot_weight(x)",
+        "kz.predict(model)",
+    ):
         assert [*calls_of_nothing(f"Call `{wrong}`.")]
 
 

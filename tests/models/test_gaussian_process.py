@@ -4,6 +4,8 @@ import numpy as np
 import pandas as pd
 import pymc as pm
 import pytest
+from scipy.special import log_softmax
+from scipy.stats import norm
 
 import kernelzoo as kz
 from kernelzoo.models.gaussian_process import JITTER
@@ -73,6 +75,34 @@ def test_the_density_has_a_gradient(X):
             moved[index] -= 2 * step
             flat.append((above - density(point | {name: moved})) / (2 * step))
     assert np.allclose(slope, flat, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["target", "two targets", "two classes", "three classes"])
+def test_the_density_is_that_of_scipy(X, kind):
+    rng = np.random.default_rng(0)
+    codes = np.arange(N_OBJECTS) % (2 if kind == "two classes" else 3)
+    targets = X[0] if kind == "target" else X
+    responses = targets if "target" in kind else codes
+    family = kz.GaussianProcessRegression if "target" in kind else kz.GaussianProcessClassification
+    model = family(KERNELS(X), responses)
+    # The weights stay equal, where their uniform prior has the density 1.
+    point = model.initial_point()
+    moved = {name: rng.normal(size=z.shape) for name, z in point.items() if "beta" not in name}
+    density = model.compile_logp(jacobian=False)(point | moved)
+
+    v, log_scale, log_gamma = (moved.get(z) for z in ("v", "scale_log__", "gamma_log__"))
+    K = KERNELS(X).mean("kernel").to_numpy()
+    root = np.linalg.cholesky(K + 1e-6 * np.diag(K).mean() * np.eye(N_OBJECTS))
+    f = np.exp(log_scale / 2) * root @ v
+    if "target" in kind:
+        likelihood = norm.logpdf(targets, f, np.exp(-log_gamma / 2)).sum()
+        log_positive = np.append(log_gamma, log_scale)
+    else:
+        scores = f if kind == "three classes" else np.column_stack([0 * f, f])
+        likelihood = log_softmax(scores, axis=1)[np.arange(N_OBJECTS), codes].sum()
+        log_positive = log_scale
+    prior = norm.logpdf(v).sum() + (norm.logpdf(log_positive, np.log(10), 3.5) - log_positive).sum()
+    assert density == pytest.approx(prior + likelihood)
 
 
 def test_landmarks_of_a_specification_are_objects(X):

@@ -199,6 +199,14 @@ def test_the_evidence_is_nearly_exact_and_ratios_estimate_it(rng, likelihood, sc
     assert scale < 10 or abs(at_mode - np.log(evidence)) > 0.2
 
 
+def test_many_classes_have_nearly_the_exact_evidence(rng):
+    likelihood = Softmax(np.array([0, 1, 2, 2, 5]), 6)
+    K = 5 * kernels(rng)[0][:5, :5]
+    f = product(cholesky(K), rng.standard_normal((*likelihood.shape, 100_000)))
+    evidence = np.exp(likelihood.log_density(f.transpose(2, 0, 1)).sum(axis=1)).mean()
+    assert propagated(K, likelihood).log_evidence == pytest.approx(np.log(evidence), abs=0.2)
+
+
 def test_sites_give_the_moments_of_the_true_likelihood(rng):
     likelihood = Logistic(np.arange(N_OBJECTS) % 2)
     fit = propagated(8 * kernels(rng)[0], likelihood)
