@@ -101,7 +101,7 @@ def test_learned_weights_are_scored_as_fits_learn_them(monkeypatch):
     x["noise"] = rng.normal(size=(30, 30))
     each = [kz.gaussian("median").on(block).named(block) for block in x]
     model = kz.MultinomialProbit((each[0] | each[1]).normalize("trace")(x), y, upsilon=1000.0)
-    few = {"k": 2, "draws": rooms.DRAWS, **QUIET}
+    few = {"k": 2, "draws": rooms.DRAWS_OF_PREDICTIONS, **QUIET}
     one, best = (kz.scores.loo_kfold(model, kz.VB(starts=n), **few).elpd / 30 for n in (1, None))
     chosen = kz.select(model, scales=[1000.0], folds=2, choose_weights=False, **QUIET)
     assert chosen.log_scores.mean() == pytest.approx(best, abs=0.05)

@@ -7,7 +7,7 @@ from scipy.integrate import dblquad
 
 from family import assert_ks, assert_mean
 from kernelzoo.models.combinations.normal_coordinates import (
-    SMALLEST,
+    LEAST_LOG_ARGUMENT,
     NormalCoordinates,
     draw_hyperparameters,
     log_hyperparameter_density,
@@ -22,7 +22,7 @@ def test_values_of_normal_draws_have_the_prior():
     rng = np.random.default_rng(1)
     values = PSI.values(rng.standard_normal((20_000, 5)))
     pi, chi = rng.exponential(1 / A, 20_000), rng.exponential(1 / B, 20_000)
-    beta = np.maximum(rng.gamma(pi) / chi, SMALLEST)
+    beta = np.maximum(rng.gamma(pi) / chi, LEAST_LOG_ARGUMENT)
     for column in values["beta"].T:
         assert_ks(column, beta)
     for column, omega, phi in zip(values["theta"].T, PSI.omega, PSI.phi, strict=True):
@@ -33,10 +33,10 @@ def test_values_of_normal_draws_have_the_prior():
 def test_psi_is_the_inverse_of_values(size):
     psi = np.clip(size * np.random.default_rng(2).normal(size=(500, 5)), -9, 9)
     values = PSI.values(psi)
-    inside = values["beta"] > SMALLEST
+    inside = values["beta"] > LEAST_LOG_ARGUMENT
     found = PSI.psi(values)
     np.testing.assert_allclose(found[:, :3][inside], psi[:, :3][inside], atol=1e-9)
-    inside = values["theta"] > SMALLEST
+    inside = values["theta"] > LEAST_LOG_ARGUMENT
     np.testing.assert_allclose(found[:, 3:][inside], psi[:, 3:][inside], atol=1e-7)
 
 
@@ -59,7 +59,7 @@ def test_hyperparameters_have_their_conditional():
     rng = np.random.default_rng(2)
     pi, chi = rng.exponential(1 / A, 40_000), rng.exponential(1 / B, 40_000)
     log_beta = np.log(rng.gamma(pi + 1)) - rng.exponential(size=pi.size) / pi - np.log(chi)
-    beta = np.exp(np.maximum(log_beta, np.log(SMALLEST)))
+    beta = np.exp(np.maximum(log_beta, np.log(LEAST_LOG_ARGUMENT)))
     new_pi, new_chi = draw_hyperparameters(beta, A, B, rng)
     bounded = np.stack([np.ones_like(beta), np.arctan(log_beta)], axis=1)
     for old, new in ((pi, new_pi), (chi, new_chi), (pi * chi, new_pi * new_chi)):
