@@ -8,7 +8,7 @@ from scipy.stats import multivariate_normal, norm
 
 import kernelzoo as kz
 from kernelzoo.inference import Run
-from kernelzoo.inference.gaussian_process import conditionals
+from kernelzoo.inference.gaussian_process import conditionals, inla
 from kernelzoo.inference.gaussian_process.hyperparameters import Hyperparameters
 from kernelzoo.inference.gaussian_process.inla import Posterior, integrate_gaussian_process
 from kernelzoo.models import gaussian_process as declarations
@@ -213,6 +213,33 @@ def test_equal_problems_have_equal_answers():
         for each in (model, shuffled, halved, relabelled)
     ]
     assert np.allclose(evidence, evidence[0], atol=1e-5)
+
+
+class Normal:
+    """A posterior that is standard normal, explored from elsewhere."""
+
+    def with_gradient(self, z):
+        return -0.5 * float(z @ z), -z
+
+    def log_density(self, z):
+        return float(norm.logpdf(z).sum()), ()
+
+
+class Bar:
+    def advance(self, **info):
+        pass
+
+
+def test_points_are_weighted_as_draws_of_all_rounds():
+    points = inla.explore(Normal(), np.array([3.0, -2.0]), 256, np.random.default_rng(0), Bar())
+    mean = points.weights @ points.z
+    sd = np.sqrt(points.weights @ (points.z - mean) ** 2)
+    ess = 1 / np.square(points.weights).sum()
+    assert ess > 60
+    assert (abs(mean) < 4 / ess**0.5).all()
+    assert np.allclose(sd, 1.0, atol=4 / (2 * ess) ** 0.5)
+    assert points.log_evidence == pytest.approx(0.0, abs=0.1)
+    assert points.k_hat < 0.5
 
 
 def test_seeds_repeat_a_fit_and_differ():
