@@ -115,7 +115,19 @@ def search_by_gradients(
     max_iterations: Count = 5000,
     method: Literal["gradient"] = "gradient",
 ) -> PointOutput:
-    """Search for the mode by L-BFGS; `MAP` explains the settings."""
+    """Search for the mode by L-BFGS.
+
+    Parameters
+    ----------
+    space : {"constrained", "unconstrained"}, default="constrained"
+        The density to maximise. "constrained" is that of the variables as declared, as in
+        ``pm.find_MAP``, "unconstrained" that of their transforms, Jacobians included, which often
+        has a mode where the first is unbounded.
+    max_iterations : int, default=5000
+        Largest number of iterations of L-BFGS.
+    method : {"gradient"}, default="gradient"
+        Asks for this search where the model's paper has an algorithm of its own.
+    """
     mode = find_mode(model, run, space, max_iterations)
     advice = {
         "constrained": "have no mode. Try MAP(space='unconstrained').",

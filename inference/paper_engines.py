@@ -4,9 +4,8 @@ They turn the outputs of these functions into results.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from inspect import Parameter
-from typing import Any, ClassVar, Literal, override
+from inspect import Parameter, Signature
+from typing import Any, ClassVar, override
 
 import numpy as np
 import pymc as pm
@@ -14,20 +13,12 @@ from pymc.sampling.mcmc import STEP_METHODS
 from xarray import DataTree
 
 from ..user_warnings import warn_user
-from ..validation import (
-    Count,
-    CountOrZero,
-    Fraction,
-    Positive,
-    PositiveOrInf,
-    check_arguments,
-    check_name,
-)
+from ..validation import check_arguments
 from .engine.chains import has_workers, keywords_of, run_chains, sample_on_workers
 from .engine.convergence import convergence_of_ascent, pareto_k
 from .engine.engine import Engine, Kind, Run, why_no_gradients, why_not_dask
 from .engine.independent import independent_draws
-from .engine.paper import PAPERS, Algorithm, models_with, paper_with
+from .engine.paper import Algorithm, models_with, paper_with, papers_with
 from .engine.result import (
     ExactOutput,
     IntegratedOutput,
@@ -39,38 +30,51 @@ from .engine.result import (
     trajectory,
     with_group,
 )
-from .mode import Space, search_by_gradients
+from .mode import search_by_gradients
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
+class SettingsOfAlgorithms:
+    """Signature of an engine: the settings that the algorithms of some models take."""
+
+    def __get__(self, engine: object, cls: "type[PaperEngine[Any]]") -> Signature:
+        names = dict.fromkeys(name for each in cls.algorithms().values() for name in each.settings)
+        return Signature([Parameter(name, Parameter.KEYWORD_ONLY, default=None) for name in names])
+
+
 class PaperEngine[Output](Engine):
     """An engine that calls a function of the model's paper, or of its nearest ancestor's.
 
-    The fields of a subclass are the settings of all papers. A setting that is None takes the
-    default of the paper's function.
+    The function's keyword arguments are the settings. A setting that is None has the function's
+    default.
     """
 
     own: ClassVar[bool] = True
     #: Field of `Paper` that has the algorithm.
     field: ClassVar[str]
+    __signature__: ClassVar[SettingsOfAlgorithms] = SettingsOfAlgorithms()
+
+    def __init__(self, **settings: Any) -> None:
+        self._settings = {name: value for name, value in settings.items() if value is not None}
 
     def __repr__(self) -> str:
         arguments = ", ".join(f"{key}={value!r}" for key, value in self.settings.items())
         return f"{type(self).__name__}({arguments})"
 
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and other.settings == self.settings
+
+    def __hash__(self) -> int:
+        return hash((type(self), frozenset(self.settings.items())))
+
     @property
     @override
     def settings(self) -> dict[str, Any]:
-        """Settings for the paper's function: those that are not None."""
-        return {name: value for name, value in super().settings.items() if value is not None}
+        return dict(self._settings)
 
-    @override
-    def default_of(self, setting: str) -> str:
-        algorithms = filter(None, (getattr(paper, self.field) for paper in PAPERS.values()))
-        values = [each.settings[setting] for each in algorithms if setting in each.settings]
-        none = (None, Parameter.empty)
-        texts = dict.fromkeys("by the model" if x in none else str(x) for x in values)
-        return f"default: {' or '.join(texts) or 'by the model'}"
+    @classmethod
+    def algorithms(cls) -> dict[str, Algorithm[Output]]:
+        """Algorithms by the names of their models."""
+        return {paper.model.__name__: getattr(paper, cls.field) for paper in papers_with(cls.field)}
 
     def verdict(self, model: pm.Model) -> tuple[Algorithm[Output] | None, str | None]:
         """Algorithm of the model's paper, and why it does not apply, or None."""
@@ -94,16 +98,28 @@ class PaperEngine[Output](Engine):
 
     @override
     def settings_on(self, model: pm.Model) -> dict[str, Any]:
-        return self.algorithm(model).settings | self.settings
-
-    def implement(self, model: pm.Model, run: Run) -> Output:
-        """Call the paper's function for the model; ValueError for settings it does not take."""
         algorithm = self.algorithm(model)
         owner = f"{self.name} on {type(model).__name__}"
         for setting in self.settings:
-            check_name(setting, algorithm.settings, "settings", owner)
+            if setting not in algorithm.settings:
+                raise ValueError(self._of_another(setting, owner, algorithm))
         check_arguments(algorithm.function, self.settings, owner)
-        return algorithm.function(model, run, **self.settings)
+        return algorithm.settings | self.settings
+
+    def _of_another(self, setting: str, owner: str, algorithm: Algorithm[Output]) -> str:
+        """Say for which models a setting is that an algorithm does not take."""
+        others = [name for name, each in self.algorithms().items() if setting in each.settings]
+        taken = ", ".join(algorithm.settings)
+        does = f"It takes {taken}." if taken else "It has no settings."
+        return f"{owner} does not take {setting!r}, a setting for {' and '.join(others)}. {does}"
+
+    @override
+    def explained_by(self, model: pm.Model) -> object:
+        return self.algorithm(model).function
+
+    def implement(self, model: pm.Model, run: Run) -> Output:
+        """Call the paper's function for the model; ValueError for settings it does not take."""
+        return self.algorithm(model).function(model, run, **self.settings_on(model))
 
 
 class Exact(PaperEngine[ExactOutput]):
@@ -137,53 +153,11 @@ class Exact(PaperEngine[ExactOutput]):
         return tree
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
 class Gibbs(PaperEngine[Sequence[Any]]):
     """The paper's Gibbs steps inside `pm.sample`, with NUTS on the remaining variables.
 
-    Parameters
-    ----------
-    scheme : {"auto", "marginal", "paper"}, optional
-        `MultinomialProbit`: "marginal" integrates utilities, variances and hyperparameters out, and
-        moves the rest by Hamiltonian Monte Carlo, selections by annealing; it takes `length`,
-        `target_accept` and, for `Binary`, `stages`. "paper" is the sampler of Albert and Chib with
-        Metropolis moves (appendix A), plus moves along directions that the likelihood ignores; it
-        hardly ever leaves a selection, and takes `moves` and, where they apply, `marginal_moves`
-        (`Product`, kernel parameters) and `block` (`Binary`). "auto" (the default) is "marginal" if
-        weights or selections move, or if there are at least as many basis functions as objects.
-
-        Composite kernels: "marginal" (the default) moves beta and varphi with alpha integrated out,
-        by elliptical slice sampling, and is needed for selections; "paper" moves them by Metropolis
-        given alpha, and such a chain may keep its weights for thousands of sweeps.
-    length : float, optional
-        Marginal scheme: expected length of a trajectory, in units of the mass matrix, to which its
-        cost is proportional; longer ones give less correlated draws. Default: 4.
-    target_accept : float, optional
-        Marginal scheme: acceptance probability to which the leapfrog step is tuned. Default: 0.75.
-    stages : int, optional
-        Marginal scheme: number of parts of a move of a selection, to which its cost is
-        proportional; more parts accept more moves. Default: 20.
-    moves : int, optional
-        Paper's scheme of `MultinomialProbit`: number of Metropolis moves per sweep of weights,
-        concentrations, exponents and kernel parameters given utilities and regressors. Composite
-        kernels: number of moves of beta, and of varphi, per sweep. Default: 5; 2 for composite
-        kernels.
-    marginal_moves : int, optional
-        Paper's scheme of `MultinomialProbit`: number of moves per sweep of exponents and kernel
-        parameters with the regressors integrated out, at C Cholesky factorisations each. Default:
-        1.
-    block : int, optional
-        Number of kernels of a binary selection that are drawn jointly, from all 2^block states, at
-        C Cholesky factorisations each in the paper's scheme of `MultinomialProbit`, and one for
-        composite kernels. Default: 6; 2 for composite kernels.
-    p_step : {"joint", "inverse-wishart"}, optional
-        `WishartCompletion` and `WishartKernelMixture`: how Sigma is drawn, block by block
-        (O(n1^3 + n2 n1^2), cheaper), or the whole matrix at once (O(n^3)), from the same
-        distribution. Default: "joint".
-    variant : {"TW1", "TW2"}, optional
-        `DiagonalWishartCompletion`: how W22_1 is drawn: as a Wishart matrix, eq (13), or its
-        diagonal by independent Gammas, eq (15), and its correlations separately, from the same
-        distribution. Default: "TW1" unless W22_1 is declared diagonal, which needs "TW2".
+    The settings are those of the model's algorithm: ``kz.engines(model)`` lists them with their
+    defaults, and ``kz.engines(model).help("Gibbs")`` explains them.
 
     Examples
     --------
@@ -196,16 +170,6 @@ class Gibbs(PaperEngine[Sequence[Any]]):
     kind: ClassVar[Kind] = "mcmc"
     limits: ClassVar[str] = "successive draws are correlated: look at az.ess; chains may miss modes"
     stores: ClassVar[bool] = True
-
-    scheme: Literal["auto", "marginal", "paper"] | None = None
-    length: Positive | None = None
-    target_accept: Fraction | None = None
-    stages: Count | None = None
-    moves: CountOrZero | None = None
-    marginal_moves: CountOrZero | None = None
-    block: Count | None = None
-    p_step: Literal["joint", "inverse-wishart"] | None = None
-    variant: Literal["TW1", "TW2"] | None = None
 
     @override
     def sampler_arguments(self) -> frozenset[str]:
@@ -223,15 +187,13 @@ class Gibbs(PaperEngine[Sequence[Any]]):
         return run_chains(model, run, step=list(steps))
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
 class INLA(PaperEngine[IntegratedOutput]):
     """Integrated nested Laplace approximation (Rue, Martino & Chopin 2009).
 
     Given the hyperparameters, latent functions are normal for normal observations, and nearly so
     for others. Laplace's method finds the mode of the hyperparameters. Points around it are
-    weighted by importance: the evidence at a point is exact for normal observations, and for
-    classes that of expectation propagation, nearly exact for two. At each point functions are drawn
-    from their normal approximation; the posterior is the weighted mixture.
+    weighted by importance. At each point functions are drawn from their normal approximation; the
+    posterior is the weighted mixture.
 
     The result holds draws of the mixture in ``posterior``, and the points with their weights in
     ``variational``. The attribute ``pareto_k`` is that of the weights: below 0.7 the points
@@ -239,25 +201,8 @@ class INLA(PaperEngine[IntegratedOutput]):
     mean, an estimate of the marginal likelihood. The group ``left_out`` has the log
     predictive density of each observation given all others, for `kz.scores.loo`.
 
-    More than ten hyperparameters, such as the weights of many kernels, are drawn around the mode:
-    weights near zero from Gamma distributions with the prior's concentration and the slope of the
-    evidence, the others from beta prime distributions with the curvature of the posterior. The mode
-    is that of variables that are normal a priori. Points whose ``pareto_k`` is above 0.7 have equal
-    weights: they are draws of this approximation. Of 100 kernels of 200 objects that is the rule;
-    write ``DirichletWeights(varphi=0.05)`` where few of them count, see there.
-
-    With more than 5,000 objects on landmarks, or more than 1,000 weights of classes and landmarks,
-    Laplace's approximation stands in place of expectation propagation, and draws of f (obs) are
-    made only if ``fit(..., var_names=...)`` asks for them beyond 10,000.
-
-    Parameters
-    ----------
-    max_points : int, optional
-        Points, in up to eight rounds: each round is drawn around the weighted points of those
-        before. More than ten hyperparameters have one round. Default: 256.
-    integrate : bool, optional
-        False: the hyperparameters stay at their mode (empirical Bayes), for large data. Their
-        draws are then all equal. Default: True.
+    The settings are those of the model's algorithm: ``kz.engines(model)`` lists them with their
+    defaults, and ``kz.engines(model).help("INLA")`` explains them.
 
     Examples
     --------
@@ -274,9 +219,6 @@ class INLA(PaperEngine[IntegratedOutput]):
         "read intervals only if pareto_k is below 0.7"
     )
     stores: ClassVar[bool] = True
-
-    max_points: Count | None = None
-    integrate: bool | None = None
 
     @override
     def run(self, model: pm.Model, run: Run) -> DataTree:
@@ -302,7 +244,6 @@ class INLA(PaperEngine[IntegratedOutput]):
         return tree
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
 class VB(PaperEngine[VariationalOutput]):
     """Variational Bayes by the paper's closed-form updates, or with less mean field.
 
@@ -310,43 +251,14 @@ class VB(PaperEngine[VariationalOutput]):
     declaration (``lp``) and under q (``lq``) in ``sample_stats``, the parameters of q in
     ``variational``, and the bound by start and iteration in ``trajectory``.
 
-    Parameters
-    ----------
-    scheme : {"auto", "marginal", "paper"}, optional
-        `MultinomialProbit`: "paper" has a mean field over utilities and the regressors of each
-        class. "marginal" integrates the utilities out and has one normal distribution of all
-        regressors: its bound is tens of nats higher, learns `upsilon` (`LearnedScale`) and compares
-        kernels, but at a given large `upsilon` it need not predict better. It takes about O(C (M +
-        N)^3) for C > 2 classes, O(N M^2) for two, and kernels in memory. "auto" (the default) is
-        "marginal" if `upsilon` is learned, else "paper".
-    tolerance : float, optional
-        Relative change of the objective below which a start may end, if `remaining` allows it.
-        `DiagonalWishartCompletion`: relative change of E[lambda] below which the iterations end.
-        Default: 1e-6; 1e-10 for `DiagonalWishartCompletion`.
-    max_iterations : int, optional
-        Largest number of iterations of a start. Default: 5,000; 10,000 for
-        `DiagonalWishartCompletion`.
-    remaining : float, optional
-        `MultinomialProbit` and composite kernels: a start does not end before the estimated
-        remaining increase of its objective, in nats, is at most this, if increases keep shrinking
-        at the present rate. With inf only `tolerance` counts. Default: 0.01; for
-        `MultinomialProbit` 0.01 max(1, N max(C - 1, 2) / 200) for N objects of C classes, and ten
-        times this in the marginal scheme.
-    starts : int, optional
-        `MultinomialProbit` and composite kernels: number of starts, which differ in the initial
-        kernel weights: uniform, each kernel alone, random. The start with the highest objective
-        wins; known weights need one. Default: uniform and each kernel alone, at most 8, of which
-        the highest continues alone after a first round; uniform only for more than 16 kernels.
+    The settings are those of the model's algorithm: ``kz.engines(model)`` lists them with their
+    defaults, and ``kz.engines(model).help("VB")`` explains them.
 
     Notes
     -----
-    `WishartCompletion` and `WishartKernelMixture` have a closed form and no settings. Do not
-    interpret kernel weights or intervals of VB where the attribute ``pareto_k`` of the result is
-    above 0.7 (`fit` warns): q is far narrower than the posterior. Class probabilities suffer less.
-
-    Unless `starts` are given, sums of up to 16 kernels with 200 basis functions or more iterate in
-    single precision in classification. The best start ends in double precision, and ``trajectory``
-    has its bounds from there on. Kernels that are not normalised need double precision throughout.
+    Do not interpret kernel weights or intervals of VB where the attribute ``pareto_k`` of the
+    result is above 0.7 (`fit` warns): q is far narrower than the posterior. Class probabilities
+    suffer less.
 
     Examples
     --------
@@ -362,12 +274,6 @@ class VB(PaperEngine[VariationalOutput]):
         "ignores dependence: intervals are too narrow, those of kernel weights most"
     )
 
-    scheme: Literal["auto", "marginal", "paper"] | None = None
-    tolerance: Positive | None = None
-    max_iterations: Count | None = None
-    remaining: PositiveOrInf | None = None
-    starts: Count | None = None
-
     @override
     def run(self, model: pm.Model, run: Run) -> DataTree:
         output = self.implement(model, run)
@@ -381,7 +287,6 @@ class VB(PaperEngine[VariationalOutput]):
         return tree
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
 class PointEngine(PaperEngine[PointOutput]):
     """An engine whose result is a single point."""
 
@@ -410,7 +315,6 @@ class PointEngine(PaperEngine[PointOutput]):
         return tree
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
 class EM(PointEngine):
     """Expectation-maximisation by the paper's closed-form updates.
 
@@ -418,26 +322,8 @@ class EM(PointEngine):
     objective by iteration in ``trajectory``. The attribute ``converged`` is "no fixed point" where
     the iterations have no fixed point; ``note`` then says what this means for the point.
 
-    Parameters
-    ----------
-    max_iterations : int or "limit", optional
-        Largest number of iterations; `WishartCompletion` and `WishartKernelMixture` do exactly so
-        many, each an E- and an M-step. There "limit" computes the limit, which exists when
-        eta > n + 1, as for a mixture's matched eta when all eta_k are at least n + 1 and at least
-        two kernels have positive weights. The papers' 100 iterations are often far from it.
-        Default: 100; 2,000 for `MutualKernelCompletion`.
-    start : {"mean", "zero"}, optional
-        `MutualKernelCompletion`: missing entries at the start. "mean" (the default) is the mean of
-        the kernel's visible entries, "zero" the paper's, which needs many more iterations and can
-        end in a saddle point.
-    tolerance : float, optional
-        `WishartCompletion` and `WishartKernelMixture`: largest distance of K22.1 from its limit,
-        relative to the limit's norm, at which the point counts as converged.
-        `MutualKernelCompletion`: about the relative distance of M from the mode in its flattest
-        direction at which the iterations end. Default: 1e-6; 1e-3 for `MutualKernelCompletion`.
-    memory : int, optional
-        `MutualKernelCompletion`: number of past iterations that the quasi-Newton acceleration uses;
-        ``memory=0, start="zero"`` is the paper's Algorithm 1. Default: 5.
+    The settings are those of the model's algorithm: ``kz.engines(model)`` lists them with their
+    defaults, and ``kz.engines(model).help("EM")`` explains them.
 
     Examples
     --------
@@ -447,43 +333,21 @@ class EM(PointEngine):
     name: ClassVar[str] = "EM"
     field: ClassVar[str] = "em"
 
-    max_iterations: Count | Literal["limit"] | None = None
-    start: Literal["mean", "zero"] | None = None
-    tolerance: Positive | None = None
-    memory: CountOrZero | None = None
-
 
 #: For every model without discrete variables.
 BY_GRADIENTS = Algorithm(search_by_gradients, unless=why_no_gradients)
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
 class MAP(PointEngine):
     """Mode of a density of the declaration: the paper's own algorithm, or a search by gradients.
 
-    The search serves models whose paper has no algorithm. The result holds the point in ``point``
-    and, as a single draw, in ``posterior``, its log density in ``sample_stats``, and the objective
-    by start and iteration in ``trajectory``, with the final weights of each start
-    (``beta_of_start``) for models with learned weights.
+    The search serves models whose paper has no algorithm, and with ``method="gradient"`` all
+    others. The result holds the point in ``point`` and, as a single draw, in ``posterior``, its log
+    density in ``sample_stats``, and the objective by start and iteration in ``trajectory``, with
+    the final weights of each start (``beta_of_start``) for models with learned weights.
 
-    Parameters
-    ----------
-    method : {"gradient"}, optional
-        "gradient": search by gradients even where the model's paper has its own algorithm.
-    max_iterations : int, optional
-        Largest number of iterations of a start. Default: 2,000; 5,000 of L-BFGS for a search by
-        gradients.
-    tolerance : float, optional
-        Composite kernels: a start ends when an iteration has at most this to gain, in nats.
-        Default: 1e-6.
-    starts : int, optional
-        Composite kernels: number of initial weights, as in `VB`, each with four ridge regressions
-        as starts of alpha. The highest mode wins; sparse priors (sigma and varsigma far below 1)
-        have many, and a higher one may exist. Default: uniform and each kernel alone, 8 at most.
-    space : {"constrained", "unconstrained"}, optional
-        Search by gradients: the density to maximise. "constrained" (the default) is that of the
-        variables as declared, as in ``pm.find_MAP``, "unconstrained" that of their transforms,
-        Jacobians included, which often has a mode where the first is unbounded.
+    The settings are those of the model's algorithm: ``kz.engines(model)`` lists them with their
+    defaults, and ``kz.engines(model).help("MAP")`` explains them.
 
     Examples
     --------
@@ -494,15 +358,14 @@ class MAP(PointEngine):
     field: ClassVar[str] = "map"
     largest: ClassVar[int | None] = 10_000
 
-    method: Literal["gradient"] | None = None
-    max_iterations: Count | None = None
-    tolerance: Positive | None = None
-    starts: Count | None = None
-    space: Space | None = None
+    @classmethod
+    @override
+    def algorithms(cls) -> dict[str, Algorithm[PointOutput]]:
+        return super().algorithms() | {"MAP(method='gradient')": BY_GRADIENTS}
 
     @override
     def verdict(self, model: pm.Model) -> tuple[Algorithm[PointOutput] | None, str | None]:
         own, reason = super().verdict(model)
-        if own is not None and reason is None and self.method is None:
+        if own is not None and reason is None and "method" not in self.settings:
             return own, None
         return BY_GRADIENTS, BY_GRADIENTS.unless(model)

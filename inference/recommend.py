@@ -1,5 +1,6 @@
 """Tables of engines: which apply to a model, why others do not, and which one is recommended."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from html import escape as escape_html
 from typing import Literal
@@ -10,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
+from ..validation import check_name
 from .engine.engine import Engine, Kind, applicable, by_preference, every_engine, small_only
 from .engine.provenance import check_model
 
@@ -28,10 +30,20 @@ REASONS: dict[Kind | Literal["weighted"], str] = {
 
 @dataclass(frozen=True, repr=False)
 class EngineTable:
-    """A titled frame with one row per engine, printed whole in a console and in Jupyter."""
+    """A titled frame with one row per engine, printed whole in a console and in Jupyter.
+
+    `explained_by` has the object whose docstring explains the settings, by engine.
+    """
 
     title: str
     frame: pd.DataFrame
+    explained_by: Mapping[str, object]
+
+    def help(self, engine: str) -> None:
+        """Explain the settings of an engine on the model, as Python's `help` does."""
+        names = {name.lower(): name for name in self.explained_by}
+        name = check_name(str(engine).lower(), names, "engine", "help")
+        help(self.explained_by[names[name]])
 
     def __repr__(self) -> str:
         cells = self._cells()
@@ -71,7 +83,8 @@ def engines(model: pm.Model) -> EngineTable:
     -------
     EngineTable
         Prints as a table; ``.frame`` has, by engine, the columns kind, applies ("yes", "small n" or
-        "no"), reason ("" for "yes") and settings (dict).
+        "no"), reason ("" for "yes") and settings (dict). ``.help("gibbs")`` explains the settings
+        of an engine on this model.
 
     Notes
     -----
@@ -82,9 +95,11 @@ def engines(model: pm.Model) -> EngineTable:
     --------
     >>> table = kz.engines(model)
     >>> [*table.frame.query("applies != 'no'").index]
+    >>> table.help("gibbs")
     """
     check_model(model, "engines")
     rows = []
+    explained_by = {}
     for engine in every_engine():
         reason = engine.why_not(model)
         if reason is not None:
@@ -93,10 +108,12 @@ def engines(model: pm.Model) -> EngineTable:
         else:
             reason = small_only(model, engine)
             settings = engine.settings_on(model)
+            explained_by[engine.name] = engine.explained_by(model)
             applies = "small n" if reason else "yes"
         rows.append((engine.name, engine.kind, applies, reason or "", settings))
     frame = pd.DataFrame(rows, columns=["engine", "kind", "applies", "reason", "settings"])
-    return EngineTable(f"Engines for {type(model).__name__}", frame.set_index("engine"))
+    title = f"Engines for {type(model).__name__}"
+    return EngineTable(title, frame.set_index("engine"), explained_by)
 
 
 @dataclass(frozen=True, repr=False)
@@ -137,10 +154,12 @@ def recommend(model: pm.Model) -> Recommendation:
     """
     chosen = applicable(model, None, "recommend")
     rows = []
+    explained_by = {}
     for engine in by_preference(model):
         small = small_only(model, engine)
+        explained_by[engine.name] = engine.explained_by(model)
         rows.append((engine.name, engine.limits, f"small n only: {small}" if small else ""))
     frame = pd.DataFrame(rows, columns=["engine", "limits", "advice"])
     reason = REASONS["weighted" if chosen.weighted else chosen.kind]
     title = f"{chosen.name} is recommended for {type(model).__name__}. {reason}"
-    return Recommendation(title, frame.set_index("engine"), chosen)
+    return Recommendation(title, frame.set_index("engine"), explained_by, chosen)

@@ -264,8 +264,9 @@ class CompositeKernelGibbs(GibbsBlock):
     """Gibbs sampler of `CompositeKernelRegression` and `CompositeKernelClassification`.
 
     A sweep redraws all free variables of the declaration; if this integrates alpha out, the sweep
-    draws alpha for its own use. `kz.Gibbs` explains the settings. Kernels and responses are read at
-    construction: make a new step after ``pm.set_data``.
+    draws alpha for its own use. The settings are those of Gibbs, which
+    ``kz.engines(model).help("gibbs")`` explains. Kernels and responses are read at construction:
+    make a new step after ``pm.set_data``.
 
     Statistics: the mean acceptance probabilities of a sweep's Metropolis moves, NaN without them,
     and the number of evaluations of the evidence in a marginal sweep.

@@ -282,9 +282,10 @@ def _walk(
 class AlbertChib(GibbsBlock):
     """Albert-Chib data augmentation for `MultinomialProbit`, as a PyMC step method.
 
-    A sweep redraws all free variables of the declaration. `kz.Gibbs` explains the settings. Kernels
-    and labels are read at construction: make a new step after ``pm.set_data``, which must not
-    change the features of kernels with parameters. The first 100 tuning sweeps keep a selection.
+    A sweep redraws all free variables of the declaration. The settings are those of Gibbs, which
+    ``kz.engines(model).help("gibbs")`` explains. Kernels and labels are read at construction: make
+    a new step after ``pm.set_data``, which must not change the features of kernels with parameters.
+    The first 100 tuning sweeps keep a selection.
 
     Statistics are mean acceptance probabilities of a sweep, NaN without such moves: ``beta_accept``
     and ``rho_accept`` for `Mean`; ``kernel_accept`` and ``marginal_accept`` for exponents and

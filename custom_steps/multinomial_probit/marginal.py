@@ -363,10 +363,10 @@ def serves(model: MultinomialProbit) -> bool:
 class MarginalProbit(GibbsBlock):
     """Partially collapsed Gibbs sampler of `MultinomialProbit`, as a PyMC step method.
 
-    A sweep redraws all free variables of the declaration. `kz.Gibbs` explains the settings. Kernels
-    and labels are read at construction: make a new step after ``pm.set_data``, which must not
-    change the features of kernels with parameters. Trajectories have an eighth of their length
-    until the last 150 tuning sweeps.
+    A sweep redraws all free variables of the declaration. The settings are those of Gibbs, which
+    ``kz.engines(model).help("gibbs")`` explains. Kernels and labels are read at construction: make
+    a new step after ``pm.set_data``, which must not change the features of kernels with parameters.
+    Trajectories have an eighth of their length until the last 150 tuning sweeps.
 
     Statistics: ``hmc_accept``, ``hmc_evaluations`` (of the density and its gradient), ``hmc_step``,
     and ``selection_accept``, NaN without a selection.

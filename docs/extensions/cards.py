@@ -5,11 +5,12 @@ reference posteriors are from the files that ``docs/draw_references.py`` writes.
 """
 
 import tomllib
+from collections.abc import Mapping
+from inspect import isfunction
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import xarray as xr
 from arviz_base import xarray_var_iter
 from arviz_base.labels import BaseLabeller
@@ -21,6 +22,7 @@ from certificates.cells import all_cells
 from certificates.run import read
 from certificates.table import evidence, page
 from certificates.variants import VARIANTS, Variant
+from kernelzoo.inference.recommend import EngineTable
 from kernelzoo.models import Declaration
 
 DOCS = Path(__file__).resolve().parents[1]
@@ -37,7 +39,14 @@ def rst(text: str) -> str:
     return f"````{{eval-rst}}\n{escaped(text.strip())}\n````" if text.strip() else ""
 
 
-def _page(card: Variant, model: Declaration, engines: pd.DataFrame) -> str:
+def settings(explained_by: Mapping[str, object]) -> dict[str, str]:
+    """Explain the settings of engines that are written for a model, by their names."""
+    functions = {name: each for name, each in explained_by.items() if isfunction(each)}
+    explained = {name: sections(each).get("Parameters", "") for name, each in functions.items()}
+    return {name: rst(text) for name, text in explained.items() if text}
+
+
+def _page(card: Variant, model: Declaration, engines: EngineTable) -> str:
     told = sections(card.model)
     summary, _, formulas = told[""].partition("\n\n")
     shorter = {r"not available for \w+ \(.*\)": "not available", r"\|": r"\|"}
@@ -47,7 +56,8 @@ def _page(card: Variant, model: Declaration, engines: pd.DataFrame) -> str:
         summary=summary,
         formulas=rst(formulas),
         references=rst(told.get("References", "")),
-        engines=engines.replace({"reason": shorter}, regex=True),
+        engines=engines.frame.replace({"reason": shorter}, regex=True),
+        settings=settings(engines.explained_by),
         evidence=evidence(card, read(CERTIFICATES), all_cells()),
         reference=reference(card.slug),
     )
@@ -82,10 +92,10 @@ def pages() -> dict[str, str]:
     written, rows, header = {}, [], ("model",)
     for card in VARIANTS:
         model = card.example()
-        engines = kz.engines(model).frame
+        engines = kz.engines(model)
         written[f"cards/{card.slug}.md"] = _page(card, model, engines)
-        header = ("model", *engines.index)
-        rows.append((f"[{card.title}](../cards/{card.slug}.md)", *engines["applies"]))
+        header = ("model", *engines.frame.index)
+        rows.append((f"[{card.title}](../cards/{card.slug}.md)", *engines.frame["applies"]))
     index = TEMPLATES.get_template("cards.md").render(cards=VARIANTS, header=header, rows=rows)
     certificates = page(read(CERTIFICATES), all_cells())
     return {"cards/index.md": index, "certificates.md": certificates} | written

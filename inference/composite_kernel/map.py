@@ -244,8 +244,20 @@ def find_composite_kernel_mode(
 ) -> PointOutput:
     """Climb to a mode of log p + sum_m log phi_m by the module's updates, from several weights.
 
-    `MAP` explains the settings. `log_density` is that of the declared variables, without the sum of
-    log phi; `climbs` have it. The attribute ``expected_gain`` is what another iteration would gain.
+    `log_density` is that of the declared variables, without the sum of log phi; `climbs` have it.
+    The attribute ``expected_gain`` is what another iteration would gain.
+
+    Parameters
+    ----------
+    max_iterations : int, default=2000
+        Largest number of iterations of a start.
+    tolerance : float, default=1e-6
+        A start ends when an iteration has at most this to gain, in nats.
+    starts : int, optional
+        Number of initial weights: uniform, each kernel alone, random; each with four ridge
+        regressions as starts of alpha. The highest mode wins; sparse priors (sigma and varsigma far
+        below 1) have many, and a higher one may exist. By default uniform and each kernel alone, 8
+        at most.
     """
     design = model.design
     if isinstance(model, CompositeKernelClassification):

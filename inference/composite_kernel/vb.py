@@ -265,10 +265,30 @@ def fit_composite_kernel(
     remaining: PositiveOrInf = 0.01,
     starts: Count | None = None,
 ) -> VariationalOutput:
-    """Fit Q by coordinate ascent from several starts; `VB` explains the settings.
+    """Fit Q by coordinate ascent from several starts.
 
-    ``beta_mean_of_start`` (start, kernel) holds the last weights of every start. LinAlgError when
-    the kernels' scale makes a covariance numerically singular.
+    ``beta_mean_of_start`` (start, kernel) holds the last weights of every start.
+
+    Parameters
+    ----------
+    max_iterations : int, default=5000
+        Largest number of iterations of a start.
+    tolerance : float, default=1e-6
+        Relative change of the bound below which a start may end, if `remaining` allows it.
+    remaining : float, default=0.01
+        A start does not end before the estimated remaining increase of its bound, in nats, is at
+        most this, if increases keep shrinking at the present rate. With inf only `tolerance`
+        counts.
+    starts : int, optional
+        Number of starts, which differ in the initial kernel weights: uniform, each kernel alone,
+        random. The start with the highest bound wins; known weights need one. By default
+        uniform and each kernel alone, at most 8, of which the highest continues alone after a first
+        round; uniform only for more than 16 kernels.
+
+    Raises
+    ------
+    LinAlgError
+        When the kernels' scale makes a covariance numerically singular.
     """
     n_kernels = len(model.coords["kernel"])
     data = _inputs(model)

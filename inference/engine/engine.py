@@ -15,7 +15,6 @@ from typing import Any, ClassVar, Literal, Self, get_args
 from weakref import WeakKeyDictionary
 
 import numpy as np
-import pandas as pd
 import pymc as pm
 from pytensor.tensor import TensorVariable
 from xarray import DataTree
@@ -123,17 +122,16 @@ class Engine(ABC):
         """Settings of the algorithm, by name."""
         return {f.name: getattr(self, f.name) for f in fields(self)} if is_dataclass(self) else {}
 
-    def default_of(self, setting: str) -> str:
-        """Text for a setting that is None."""
-        return "default"
-
-    def _repr_html_(self) -> str:
-        shown = {key: self.default_of(key) if x is None else x for key, x in vars(self).items()}
-        return pd.Series(shown, dtype=object).to_frame(self.name).to_html()
-
     def settings_on(self, model: pm.Model) -> dict[str, Any]:
-        """Give the settings in force on a model, defaults included."""
+        """Give the settings in force on a model, defaults included.
+
+        The engine applies to the model. ValueError for settings that do not.
+        """
         return self.settings
+
+    def explained_by(self, model: pm.Model) -> object:
+        """Object whose docstring explains the settings on a model."""
+        return type(self)
 
     def sampler_arguments(self) -> frozenset[str]:
         """Names of the arguments that `fit` passes on to PyMC's sampler, if the engine uses one."""
@@ -220,6 +218,8 @@ def applicable(model: pm.Model, engine: str | Engine | None, owner: str) -> Engi
     if reason := engine.why_not(model):
         others = ", ".join(other.name for other in engines_for(model))
         raise ValueError(f"{engine.name} does not apply: {reason}. Engines that do: {others}.")
+    # Wrong settings are refused before the work begins.
+    engine.settings_on(model)
     return engine
 
 

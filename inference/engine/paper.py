@@ -173,10 +173,15 @@ def paper_with(field: str, model: Any) -> Paper | None:
     return next((paper for paper in papers if getattr(paper, field) is not None), None)
 
 
+def papers_with(field: str) -> list[Paper]:
+    """List the papers that have a field."""
+    return [paper for paper in PAPERS.values() if getattr(paper, field) is not None]
+
+
 def models_with(field: str) -> str:
     """Names of the models whose paper has a field, for messages."""
-    papers = [paper for paper in PAPERS.values() if getattr(paper, field) is not None]
-    return ", ".join(paper.model.__name__ for paper in papers) or "no model yet"
+    names = [paper.model.__name__ for paper in papers_with(field)]
+    return ", ".join(names) or "no model yet"
 
 
 def log_evidence(model: pm.Model) -> float:

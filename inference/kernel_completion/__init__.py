@@ -1,49 +1,20 @@
 """Engines of the models that complete one kernel matrix, and their predictions."""
 
-from typing import Literal
-
-from pymc.step_methods.compound import BlockedStep
-
-from ...custom_steps.kernel_completion.diagonal_tanner_wong import (
-    DiagonalTannerWongImputation,
-    DiagonalTannerWongPosterior,
-)
-from ...custom_steps.kernel_completion.tanner_wong import TannerWongImputation, TannerWongPosterior
 from ...models.diagonal_wishart_completion import DiagonalWishartCompletion
 from ...models.wishart_completion import WishartCompletion
 from ...models.wishart_kernel_mixture import WishartKernelMixture
-from ..engine.engine import Run
 from ..engine.paper import Algorithm, Paper
 from .diagonal import (
     evidence_of_diagonal_completion,
     fit_diagonal_wishart_completion,
     sample_diagonal_completion,
 )
+from .gibbs import completion_steps, diagonal_completion_steps
 from .predict import completed_labels
 from .weights import OBJECTIVES, leave_one_out_rows
 from .wishart import completion_by_em, completion_by_vb, sample_completion, without_mode
 
 __all__ = ["DIAGONAL_WISHART", "MIXTURE", "OBJECTIVES", "WISHART", "leave_one_out_rows"]
-
-
-def completion_steps(
-    model: WishartCompletion | WishartKernelMixture,
-    run: Run,
-    *,
-    p_step: Literal["joint", "inverse-wishart"] = "joint",
-) -> list[BlockedStep]:
-    """Tanner-Wong algorithm: I-step (eq 5), then P-step (eq 6); `Gibbs` explains `p_step`."""
-    return [TannerWongImputation(model=model), TannerWongPosterior(model=model, p_step=p_step)]
-
-
-def diagonal_completion_steps(
-    model: DiagonalWishartCompletion, run: Run, *, variant: Literal["TW1", "TW2"] | None = None
-) -> list[BlockedStep]:
-    """Tanner-Wong algorithm: I-step (eqs 12-15), then P-step; `Gibbs` explains `variant`."""
-    return [
-        DiagonalTannerWongImputation(model=model, variant=variant),
-        DiagonalTannerWongPosterior(model=model),
-    ]
 
 
 WISHART = Paper(

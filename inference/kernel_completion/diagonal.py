@@ -190,9 +190,16 @@ def fit_diagonal_wishart_completion(
     max_iterations: Count = 10_000,
     tolerance: Positive = 1e-10,
 ) -> VariationalOutput:
-    """Update q(delta) and q(lambda) in turn; `VB` explains the settings.
+    """Update q(delta) and q(lambda) in turn.
 
     O(n1) per iteration; O(n^2) per draw, plus O(n2^3) unless W22.1 is diagonal.
+
+    Parameters
+    ----------
+    max_iterations : int, default=10000
+        Largest number of iterations.
+    tolerance : float, default=1e-10
+        Relative change of E[lambda] below which the iterations end.
     """
     mean = model.zeta / model.tau
     bounds = []

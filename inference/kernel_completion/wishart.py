@@ -300,10 +300,20 @@ def completion_by_em(
     max_iterations: Count | Literal["limit"] = 100,
     tolerance: Positive = 1e-6,
 ) -> PointOutput:
-    """Compute the point after any number of iterations, in O(n^3); `EM` explains the settings.
+    """Compute the point after any number of iterations, in O(n^3).
 
     K21, K22_1 and K22 are the E-step's values at the last parameters. The objective is log p(K11,
     D).
+
+    Parameters
+    ----------
+    max_iterations : int or "limit", default=100
+        Number of iterations, an E- and an M-step each. "limit" computes the limit, which exists
+        when eta > n + 1, as for a mixture's matched eta when all eta_k are at least n + 1 and at
+        least two kernels have positive weights. The papers' 100 iterations are often far from it.
+    tolerance : float, default=1e-6
+        Largest distance of K22.1 from its limit, relative to the limit's norm, at which the point
+        counts as converged.
     """
     given = model.parameters
     n = len(model.parameters.theta)

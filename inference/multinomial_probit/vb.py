@@ -403,7 +403,7 @@ def fit_multinomial_probit(
     remaining: PositiveOrInf | None = None,
     starts: Count | None = None,
 ) -> VariationalOutput:
-    """Fit q by coordinate ascent from several starts; `VB` explains the settings.
+    """Fit q by coordinate ascent from several starts; `variational_probit` explains the settings.
 
     LinAlgError when the kernels' scale makes a covariance numerically singular.
     """

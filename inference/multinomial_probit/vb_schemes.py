@@ -21,7 +21,31 @@ def variational_probit(
     remaining: PositiveOrInf | None = None,
     starts: Count | None = None,
 ) -> VariationalOutput:
-    """Fit q of the scheme; `VB` explains the settings."""
+    """Fit q of the scheme, by coordinate ascent from several starts.
+
+    Parameters
+    ----------
+    scheme : {"auto", "marginal", "paper"}, default="auto"
+        "paper" has a mean field over utilities and the regressors of each class. "marginal"
+        integrates the utilities out and has one normal distribution of all regressors: its bound is
+        tens of nats higher, learns `upsilon` (`LearnedScale`) and compares kernels, but at a given
+        large `upsilon` it need not predict better. It takes about O(C (M + N)^3) for C > 2 classes,
+        and O(N M^2) for two. "auto" is "marginal" if `upsilon` is learned, else "paper".
+    max_iterations : int, default=5000
+        Largest number of iterations of a start.
+    tolerance : float, default=1e-6
+        Relative change of the bound below which a start may end, if `remaining` allows it.
+    remaining : float, optional
+        A start does not end before the estimated remaining increase of its bound, in nats, is at
+        most this, if increases keep shrinking at the present rate. With inf only `tolerance`
+        counts. By default 0.01 max(1, N max(C - 1, 2) / 200) for N objects of C classes, and ten
+        times this in the marginal scheme.
+    starts : int, optional
+        Number of starts, which differ in the initial kernel weights: uniform, each kernel alone,
+        random. The start with the highest bound wins; known weights need one. By default
+        uniform and each kernel alone, at most 8, of which the highest continues alone after a first
+        round; uniform only for more than 16 kernels.
+    """
     fit = fit_marginal_probit if takes_marginal(model, scheme) else fit_multinomial_probit
     return fit(
         model,

@@ -219,10 +219,24 @@ def fit_mutual_kernel_completion(
     start: Literal["mean", "zero"] = "mean",
     memory: CountOrZero = 5,
 ) -> PointOutput:
-    """Minimise J over M and the missing entries; `EM` explains the settings.
+    """Minimise J over M and the missing entries.
 
     The point has M, the completed kernels in the units given and their traces, and log_det_M. The
     objective is -J without the terms ln|Q_vv|, with nu divided by its mean. O(K l^3) per iteration.
+
+    Parameters
+    ----------
+    max_iterations : int, default=2000
+        Largest number of iterations.
+    tolerance : float, default=1e-3
+        About the relative distance of M from the mode in its flattest direction at which the
+        iterations end.
+    start : {"mean", "zero"}, default="mean"
+        Missing entries at the start. "mean" is the mean of the kernel's visible entries, "zero" the
+        paper's, which needs many more iterations and can end in a saddle point.
+    memory : int, default=5
+        Number of past iterations that the quasi-Newton acceleration uses; ``memory=0,
+        start="zero"`` is the paper's Algorithm 1.
     """
     owner = "EM on MutualKernelCompletion"
     problem = model.problem

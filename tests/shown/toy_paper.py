@@ -4,14 +4,12 @@ Its prior is the conjugate one.
 """
 
 from contextlib import suppress
-from dataclasses import dataclass
 
 import numpy as np
 import pymc as pm
 from scipy import special, stats
 from xarray import Dataset
 
-import kernelzoo as kz
 from kernelzoo import inference
 from kernelzoo.custom_steps import GibbsBlock
 from kernelzoo.models import Declaration
@@ -83,19 +81,6 @@ def gibbs(model, run):
     return [step]
 
 
-@dataclass(frozen=True, kw_only=True)
-class NormalVB(kz.VB):
-    """VB with a setting that the package's engines lack.
-
-    Parameters
-    ----------
-    first_rate : float, optional
-        Rate of q(tau) at the start. Default: b of the posterior.
-    """
-
-    first_rate: Positive | None = None
-
-
 def variational(
     model,
     run,
@@ -105,7 +90,12 @@ def variational(
 ):
     """Fit q(mu) q(tau) by coordinate ascent.
 
-    It ends when the bound gains less than `tolerance`.
+    Parameters
+    ----------
+    tolerance : float, default=1e-10
+        The ascent ends when the bound gains less.
+    first_rate : float, optional
+        Rate of q(tau) at the start. By default b of the posterior.
     """
     m, k, a, b = model.posterior
     rate, elbo, converged = first_rate or b, [], False

@@ -369,18 +369,6 @@ def test_the_count_of_coordinates_follows_the_model():
     assert coordinates(model) == 3 + 4 + 3
 
 
-def test_settings_print_as_html():
-    html = kz.VB(tolerance=1e-3)._repr_html_()
-    rows = dict(re.findall(r"<th>(\w+)</th>\s*<td>(.*?)</td>", html))
-    assert "<th>VB</th>" in html
-    assert rows.keys() == vars(kz.VB()).keys()
-    assert rows["tolerance"] == "0.001"
-    # Of different models, and of what a model decides.
-    assert rows["max_iterations"].startswith("default: 5000 or 10000")
-    assert rows["starts"].startswith("default: by the model")
-    assert "<th>Exact</th>" in kz.Exact()._repr_html_()
-
-
 def test_engines_print_as_text_and_html(model):
     table = kz.engines(model)
     text, html = repr(table), table._repr_html_()
@@ -444,25 +432,49 @@ def test_bad_requests_are_refused(model, engine, options, message):
         lambda: kz.ADVI(covariance="full"),
         lambda: kz.ADVI(max_iterations=0),
         lambda: kz.SMC(kernel="HMC"),
-        lambda: kz.MAP(method="newton"),
-        lambda: kz.MAP(space="log"),
-        lambda: kz.VB(starts=0),
-        lambda: kz.EM(max_iterations=0),
-        lambda: kz.VB(starts=1.5),
-        lambda: kz.VB(tolerance=-1),
-        lambda: kz.VB(remaining=0),
-        lambda: kz.VB(max_iterations=0),
-        lambda: kz.Gibbs(marginal_moves=-1),
-        lambda: kz.EM(memory=-1),
         lambda: kz.Laplace(max_iterations=-1),
         lambda: kz.Pathfinder(paths=0),
     ],
 )
 def test_bad_settings_are_refused_at_once(make):
-    with pytest.raises(
-        ValueError, match=r"argument of (NUTS|ADVI|SMC|MAP|Laplace|Pathfinder|VB|Gibbs|EM) "
-    ):
+    with pytest.raises(ValueError, match=r"argument of (NUTS|ADVI|SMC|Laplace|Pathfinder) "):
         make()
+
+
+@pytest.mark.parametrize(
+    "engine",
+    [
+        kz.MAP(method="newton"),
+        kz.MAP(space="log"),
+        kz.VB(starts=0),
+        kz.VB(starts=1.5),
+        kz.VB(tolerance=-1),
+        kz.VB(remaining=0),
+        kz.VB(max_iterations=0),
+        kz.Gibbs(marginal_moves=-1),
+    ],
+    ids=repr,
+)
+def test_bad_settings_of_the_models_algorithm_are_refused(engine):
+    (setting,) = engine.settings
+    message = f"^The '{setting}' argument of {engine.name} on MultinomialProbit must be "
+    with pytest.raises(ValueError, match=message):
+        kz.fit(kz.MultinomialProbit.example(), engine)
+
+
+@pytest.mark.parametrize(
+    ("model_type", "engine"),
+    [
+        (kz.WishartCompletion, kz.EM(max_iterations=0)),
+        (kz.MutualKernelCompletion, kz.EM(memory=-1)),
+        (kz.GaussianProcessRegression, kz.INLA(integrate="no")),
+    ],
+)
+def test_bad_settings_of_other_algorithms_are_refused(model_type, engine):
+    (setting,) = engine.settings
+    message = f"^The '{setting}' argument of {engine.name} on {model_type.__name__} must be "
+    with pytest.raises(ValueError, match=message):
+        kz.fit(model_type.example(), engine)
 
 
 @pytest.mark.parametrize(

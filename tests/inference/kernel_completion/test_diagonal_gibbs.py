@@ -12,11 +12,11 @@ from kernelzoo.custom_steps.kernel_completion.diagonal_tanner_wong import (
 )
 from kernelzoo.inference.engine.engine import Run
 from kernelzoo.inference.engine.fit import fit
-from kernelzoo.inference.kernel_completion import diagonal_completion_steps
 from kernelzoo.inference.kernel_completion.diagonal import (
     LogLambda,
     sample_diagonal_completion,
 )
+from kernelzoo.inference.kernel_completion.gibbs import diagonal_completion_steps
 from kernelzoo.inference.paper_engines import Gibbs
 from kernelzoo.models.diagonal_wishart_completion import DiagonalWishartCompletion
 

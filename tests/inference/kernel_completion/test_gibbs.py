@@ -10,7 +10,7 @@ from kernelzoo.custom_steps.kernel_completion.tanner_wong import (
 )
 from kernelzoo.inference.engine.engine import Run
 from kernelzoo.inference.engine.fit import fit
-from kernelzoo.inference.kernel_completion import completion_steps
+from kernelzoo.inference.kernel_completion.gibbs import completion_steps
 from kernelzoo.inference.kernel_completion.wishart import sample_completion
 from kernelzoo.models.wishart_completion import WishartCompletion
 

@@ -14,8 +14,8 @@ from kernelzoo.custom_steps.mutual_completion.steps import (
 from kernelzoo.inference.engine.engine import Run
 from kernelzoo.inference.engine.fit import fit
 from kernelzoo.inference.generic import NUTS
-from kernelzoo.inference.mutual_completion import mutual_kernel_completion_steps
 from kernelzoo.inference.mutual_completion.em import MutualObjective, minimize
+from kernelzoo.inference.mutual_completion.gibbs import mutual_kernel_completion_steps
 from kernelzoo.inference.paper_engines import Gibbs
 from kernelzoo.models.mutual_kernel_completion import MutualKernelCompletion
 from mutual_fixture import problem_of, random_kernels, sweeps
