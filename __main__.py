@@ -4,6 +4,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import reduce
 from operator import or_
 from pathlib import Path
@@ -13,7 +14,6 @@ from rich.table import Table
 
 import kernelzoo as kz
 
-from .inference.recommend import EngineTable
 from .validation import check_name
 
 # Width of output to a file, so that tables are not cut to a terminal's width.
@@ -25,7 +25,7 @@ def list_engines(options: argparse.Namespace, console: Console) -> None:
     if options.model is not None:
         models = {model.__name__: model for model in kz.MODELS}
         whole = kz.engines(models[check_name(options.model, models, "MODEL", "engines")].example())
-        shown = EngineTable(whole.title, whole.frame.drop(columns="settings"))
+        shown = replace(whole, frame=whole.frame.drop(columns="settings"))
         console.print(repr(shown), markup=False, highlight=False)
         return
     table = Table("model", "engines that apply")

@@ -1,14 +1,17 @@
-"""Count the house: lines by room, dispatchers, and what four fits enter.
+"""Count the house: lines by room, dispatchers, and what five fits enter.
 
 Run from the root of the checkout: ``.venv/bin/python .ci/house.py``. A trip is one call of
-``kz.fit`` with its imports done; counted are our own files and functions that it enters, and our
-own frames between ``fit`` and the first function of the paper's folder in ``inference``.
+``kz.fit``, or a fit and a prediction of an estimator, with its imports done; counted are our own
+files and functions that it enters, its moves (calls of a function of ours from another file of
+ours), and our own frames between ``fit`` and the first function of the paper's folder in
+``inference``.
 """
 
 import subprocess
 import sys
 import warnings
 from collections import Counter
+from functools import cache
 from pathlib import Path
 from types import CodeType
 
@@ -16,7 +19,13 @@ ROOT = Path(__file__).resolve().parent.parent
 #: Rooms that the wheel leaves out.
 BESIDE = ("benchmarks", "certificates", "experiments", "studies", "docs")
 #: Folders of `inference` that belong to a paper.
-PAPERS = ("composite_kernel", "kernel_completion", "multinomial_probit", "mutual_completion")
+PAPERS = (
+    "composite_kernel",
+    "gaussian_process",
+    "kernel_completion",
+    "multinomial_probit",
+    "mutual_completion",
+)
 
 
 def sources() -> list[Path]:
@@ -53,18 +62,27 @@ def print_dispatchers(paths: list[Path]) -> None:
         print(f"{what:36}{sum(text.count(what) for text in texts):8}")
 
 
+@cache
+def is_own(path: Path) -> bool:
+    """Whether a file is one of the package."""
+    return path.is_relative_to(ROOT) and not {".venv", ".ci"}.intersection(path.parts)
+
+
 class Trip:
     """Functions of the package that run while a trip is watched.
 
     Attributes
     ----------
     entered : set of code objects
+    moves : int
+        Calls of our own functions from others of our files.
     frames : int or None
         Our own frames above the first function of a paper's folder, `fit` not counted.
     """
 
     def __init__(self) -> None:
         self.entered: set[CodeType] = set()
+        self.moves = 0
         self.frames: int | None = None
 
     def __enter__(self) -> "Trip":
@@ -82,9 +100,14 @@ class Trip:
 
     def _started(self, code: CodeType, offset: int) -> object:
         path = Path(code.co_filename)
-        if not path.is_relative_to(ROOT) or {".venv", ".ci"}.intersection(path.parts):
+        if not is_own(path):
             return sys.monitoring.DISABLE
         self.entered.add(code)
+        caller = sys._getframe(2)
+        while caller is not None and not is_own(Path(caller.f_code.co_filename)):
+            caller = caller.f_back
+        if caller is not None and caller.f_code.co_filename != code.co_filename:
+            self.moves += 1
         parts = path.relative_to(ROOT).parts
         if self.frames is None and parts[0] == "inference" and parts[1] in PAPERS:
             names, frame = [], sys._getframe(2)
@@ -115,12 +138,22 @@ def print_trips() -> None:
         kz.fit(model, engine, progressbar=False, **options)
         with Trip() as trip:
             kz.fit(model, engine, progressbar=False, **options)
-        files = {code.co_filename for code in trip.entered}
-        name = f"{engine.name} on {model_type.__name__}"
-        print(
-            f"{name:36}{len(files):8} files {len(trip.entered):5} functions "
-            f"{trip.frames} frames before the paper's"
-        )
+        print_trip(f"{engine.name} on {model_type.__name__}", trip)
+    data = kz.datasets.load("wine").split(seed=1)
+    estimator = kz.estimators.KernelClassifier(random_state=1)
+    estimator.fit(data.X_train, data.y_train).predict_proba(data.X_test)
+    with Trip() as trip:
+        estimator.fit(data.X_train, data.y_train).predict_proba(data.X_test)
+    print_trip("KernelClassifier on wine", trip)
+
+
+def print_trip(name: str, trip: Trip) -> None:
+    """Print what a trip entered."""
+    files = {code.co_filename for code in trip.entered}
+    print(
+        f"{name:36}{len(files):8} files {len(trip.entered):5} functions {trip.moves:7,} moves "
+        f"{trip.frames} frames before the paper's"
+    )
 
 
 if __name__ == "__main__":
