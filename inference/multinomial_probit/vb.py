@@ -21,9 +21,7 @@ covariance of W out of Q(beta), and monitors E.5-E.7, which may fall: see
 `studies.damoulas2009_printed`.
 
 One iteration costs C Cholesky inverses of order M and O(S^2 M^2 + S N M C + N C^1.5); the products
-K_i'K_j take S (S + 1) / 4 M x M matrices of memory. From about 300 objects with Gram matrices on,
-the inverses are kept (C more matrices, at most 1 GB), and all factors except the covariances of W
-are updated up to 6 times more with them: on 700 digits the ascent takes 0.6 of the time.
+K_i'K_j take S (S + 1) / 4 M x M matrices of memory.
 
 Iterations are accelerated (`variational.ascent`), except those with exponents or kernel parameters,
 which would end at lower maxima.
@@ -50,7 +48,6 @@ from ...models.combinations.sums import Binary, Combination, FixedWeights, Mean,
 from ...models.kernels.dask_stack import DaskStack
 from ...models.learned_scale import LearnedScale
 from ...models.multinomial_probit import Composition, MultinomialProbit
-from ...numerics.probit import default_nodes
 from ...numerics.threads import InMemory, blocks_of
 from ...validation import Count, Positive, PositiveOrInf, argument_error
 from ..engine.engine import Run, unknown_combination
@@ -80,15 +77,6 @@ type Array = npt.NDArray[np.float64]
 #: Rules of combination whose weights have a factor here, or whose factor is that of the parameters.
 RULES_WITH_FACTORS = Mean, Binary, FixedWeights, Product, FixedProduct
 
-# Largest number of further updates with the same covariances, and their share of the time of these.
-MOST_INNER_UPDATES = 6
-INNER_SHARE_OF_TIME = 0.4
-# Measured costs in units of a factorisation's multiplication: of a node of the quadrature, and of a
-# number of the covariances or products that is read from memory.
-NODE = 900
-NUMBER = 12
-# Largest size of the stored covariances (1 GB).
-COVARIANCE_BYTES = 1 << 27
 # Largest remaining increase, in nats, for up to 200 contrasts (objects times classes minus one).
 REMAINING = 0.01
 CONTRASTS = 200
@@ -208,51 +196,21 @@ class Covariances(NamedTuple):
     """Covariances of q(W) in one iteration.
 
     `total` (M, M) is their sum over the classes; `log_det` the sum of their log determinants.
-    `each` has the lower triangles by class if W is updated again; else none.
     """
 
     total: Array
     log_det: float
-    each: list[Array]
 
 
 def update(data: Data, state: State) -> State:
-    """One iteration of Algorithm 1, and the bound (eq 5).
-
-    If the covariances of W are expensive, all other factors are updated a few times more, but not
-    with exponents or kernel parameters, to whose current values W would adapt too closely.
-    """
-    n_objects = data.n_objects
-    n_basis = state.W_mean.shape[1]
-    more = 0 if state.psi else inner_steps(len(state.linear), n_objects, n_basis, data.n_classes)
-    state, covariances = _update_regressors(data, state, keep=more > 0)
+    """One iteration of Algorithm 1, and the bound (eq 5)."""
+    state, covariances = _update_regressors(data, state)
     state = _update_scales(data, state)
     state = _update_weights(data, state, covariances)
-    for _ in range(more):
-        state = _update_utilities(data, state)
-        state = _update_means(data, state, covariances)
-        state = _update_scales(data, state)
-        state = _update_weights(data, state, covariances)
     if state.psi is not None:
         state = _update_parameters(data, state, covariances)
     state = _update_utilities(data, state)
     return replace(state, objective=_bound(data, state, covariances.log_det))
-
-
-def inner_steps(n_kernels: int, n_obs: int, n_basis: int, n_classes: int) -> int:
-    """Count the further updates that save time; none on small problems.
-
-    Ten classes with Gram matrices get one update at about 350 objects, six at 1,000.
-    """
-    if n_classes * n_basis**2 > COVARIANCE_BYTES:
-        return 0
-    quadrature = NODE * n_obs * n_classes * default_nodes(n_classes)
-    products = 4 * n_kernels * n_obs * n_basis * n_classes
-    numbers = NUMBER * (n_classes + n_kernels * (n_kernels + 1)) * n_basis**2
-    return min(
-        MOST_INNER_UPDATES,
-        int(INNER_SHARE_OF_TIME * n_classes * n_basis**3 / (quadrature + products + numbers)),
-    )
 
 
 def _update_utilities(data: Data, state: State) -> State:
@@ -261,8 +219,8 @@ def _update_utilities(data: Data, state: State) -> State:
     return replace(state, utilities=utilities)
 
 
-def _update_regressors(data: Data, state: State, *, keep: bool) -> tuple[State, Covariances]:
-    """Q(W), eqs 9-10, B.2-B.3; with `keep`, its covariances by class are kept."""
+def _update_regressors(data: Data, state: State) -> tuple[State, Covariances]:
+    """Q(W), eqs 9-10, B.2-B.3."""
     products = state.kernels.products
     precision = (data.tau + 0.5) / state.zeta_rate
     gram = products.gram(state.weights.second)
@@ -271,54 +229,17 @@ def _update_regressors(data: Data, state: State, *, keep: bool) -> tuple[State, 
     var = np.empty_like(state.W_var)
     total = np.zeros_like(gram)
     log_det = 0.0
-    each = []
     for c in range(data.n_classes):
         factor, pivots = precision_factor(gram, precision[c])
         log_det -= 2 * np.log(pivots).sum()
         # Only one triangle of the covariance is computed.
         covariance, _ = lapack.dpotri(factor, lower=True, overwrite_c=True)
         var[c] = np.diag(covariance)
-        mean[c] = _symmetric(covariance, target[c])
+        mean[c] = blas.dsymv(1.0, covariance, target[c], lower=True)
         total += covariance.T
-        if keep:
-            each.append(covariance)
     total = np.triu(total) + np.triu(total, 1).T
     state = replace(state, W_mean=mean, W_var=var, W_gram=gram, W_precision=precision)
-    return state, Covariances(total, log_det, each)
-
-
-def _symmetric(lower: Array, vector: Array) -> Array:
-    """Product with a symmetric matrix, of which the lower triangle is read."""
-    return blas.dsymv(1.0, lower, vector, lower=True)
-
-
-def _update_means(data: Data, state: State, covariances: Covariances) -> State:
-    """Raise the bound in the means of Q(W), eq 9, given its covariances."""
-    mean = ascend(
-        state.W_mean,
-        covariances.each,
-        gram=state.kernels.products.gram(state.weights.second),
-        precision=(data.tau + 0.5) / state.zeta_rate,
-        target=np.tensordot(state.weights.mean, state.utilities.products, axes=1),
-    )
-    return replace(state, W_mean=mean)
-
-
-def ascend(
-    mean: Array, inverses: Sequence[Array], *, gram: Array, precision: Array, target: Array
-) -> Array:
-    """Raise sum_c m_c't_c - m_c'(G + D_c) m_c / 2 by one step in the means m (C, M); O(C M^2).
-
-    The step is the gradient times a covariance (lower triangle), of the best length for each class.
-    """
-    gradient = target - mean @ gram - precision * mean
-    pairs = zip(inverses, gradient, strict=True)
-    step = np.array([_symmetric(inverse, slope) for inverse, slope in pairs])
-    rise = np.sum(gradient * step, axis=1)
-    curvature = np.sum(((step @ gram) + precision * step) * step, axis=1)
-    # A step of zero is already at the maximum.
-    length = np.divide(rise, curvature, out=np.zeros_like(rise), where=curvature > 0)
-    return mean + length[:, None] * step
+    return state, Covariances(total, log_det)
 
 
 def _update_scales(data: Data, state: State) -> State:

@@ -188,12 +188,6 @@ class Ascent[S: State]:
         ratio = (gains[-1] / gains[0]) ** (1 / SPAN) if gains[0] > 0 else np.inf
         return float(gains[-1] * ratio / (1 - ratio)) if ratio < 1 else np.inf
 
-    def may_exceed(self, height: float, iterations: int) -> bool:
-        """Whether its largest recent increase, in each iteration up to so many, is enough."""
-        gains = np.diff(self.history[-PATIENCE - 1 :])
-        left = iterations - len(self.history)
-        return len(gains) < PATIENCE or bool(self.height + left * gains.max() > height)
-
     def advance(self, tolerance: float, remaining: float = np.inf) -> None:
         """Do one iteration."""
         before = self.history[-1] if self.history else -np.inf
@@ -308,10 +302,10 @@ def multistart_ascent[S: State](
     ascents: list[Ascent[S]] = []
     interrupted = False
 
-    def go_on(k: int, until: int, more: int, rival: float = -np.inf) -> None:
+    def go_on(k: int, until: int, more: int) -> None:
         ascent = ascents[k]
         done = len(ascents[k].history)
-        while ascent.climbing(until) and ascent.may_exceed(rival, until):
+        while ascent.climbing(until):
             ascent.advance(tolerance, remaining)
             bar.advance(start=k + 1, bound=ascent.state.objective)
         bar.skip(more - (len(ascent.history) - done))
@@ -325,9 +319,8 @@ def multistart_ascent[S: State](
         total = n_ascents * first + after
         with run.track(total, engine, usual=usual) as bar:
             for k, ascent in enumerate(begun):
-                rival = ascents[highest()].height if compete and ascents else -np.inf
                 ascents.append(ascent)
-                go_on(k, first, first, rival)
+                go_on(k, first, first)
             best = highest()
             go_on(best, max_iterations, after)
     except KeyboardInterrupt as interruption:

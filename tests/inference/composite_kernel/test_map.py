@@ -319,10 +319,10 @@ def test_interrupted_climb_returns_the_best_so_far(monkeypatch):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"starts": 0}, "'starts' argument of MAP must be .* Got 0"),
+        ({"starts": 0}, "'starts' argument of MAP on .* must be .* Got 0"),
         ({"max_iterations": 0}, "'max_iterations' argument"),
         ({"tolerance": 0.0}, "'tolerance' argument"),
-        ({"space": "unconstrained"}, "'settings' argument of MAP .* one of 'max_iterations'"),
+        ({"space": "unconstrained"}, "not take .space., .* It takes max_iterations"),
     ],
 )
 def test_settings_are_checked(settings, message):

@@ -155,10 +155,7 @@ def test_each_way_of_starting_is_tried_at_each_weights():
 
 
 def test_the_highest_of_competing_starts_goes_on():
-    """Starts that begin lower and rise faster: the one in front when the round ends goes on.
-
-    The others end as soon as their last increases are too small to reach the highest.
-    """
+    """Starts that begin lower and rise faster: the one in front when the round ends goes on."""
     rises = {0: 1.0, 1: 3.0, 2: 2.0, 3: 0.5, 4: 4.0, 5: 0.2}
     names = iter(rises)
 
@@ -175,7 +172,7 @@ def test_the_highest_of_competing_starts_goes_on():
             [start], update, RUN, 5, first_round=10, remaining=1e-9, **settings
         )
     by_name = {s.name: len(h) for s, h in zip(ascended.states, ascended.histories, strict=True)}
-    assert by_name == {0: 10, 1: 10, 2: 4, 3: 4, 4: 100, 5: 4}
+    assert by_name == {0: 10, 1: 10, 2: 10, 3: 10, 4: 100, 5: 10}
     assert ascended.state.name == 4
 
 
@@ -239,7 +236,7 @@ def test_many_kernels_take_few_iterations(module, name, model, kind, n_kernels, 
     kernels = np.broadcast_to(np.eye(24), (n_kernels, 24, 24)) * np.ones((n_kernels, 1, 1))
     with pytest.raises(InterruptedError):
         getattr(module, name)(model(kernels, np.arange(24) % 2), RUN)
-    assert iterations <= (200 if n_kernels == 10 else 30)
+    assert iterations <= (300 if n_kernels == 10 else 30)
 
 
 def quadratic_boundaries(n_objects):
@@ -290,8 +287,8 @@ def test_probit_goes_on_while_much_is_left_to_gain(monkeypatch):
     assert summit - ends[0.01] < 0.02
     assert 0.05 < summit - ends[0.1] < 0.2
     assert summit - ends[np.inf] > 0.5
-    with pytest.raises(ValueError, match="'remaining' argument of VB must be a number above 0"):
-        kz.VB(remaining=0.0)
+    with pytest.raises(ValueError, match=r"'remaining' argument of VB on .* a number above 0"):
+        kz.fit(model, kz.VB(remaining=0.0))
 
 
 @pytest.mark.parametrize("starts", [3, 8])
