@@ -10,6 +10,7 @@ DOCS = Path(__file__).parent
 sys.path[:0] = [str(DOCS / "extensions"), str(DOCS.parent), str(DOCS.parent / "tests")]
 
 import cells  # noqa: E402
+from substitutions import SUBSTITUTIONS  # noqa: E402
 
 project = "kernelzoo"
 author = "the kernelzoo developers"
@@ -49,7 +50,8 @@ nb_ipywidgets_js: dict[str, dict[str, str]] = {}
 # Kernels draw into the page; and read no data but those of the package, as a user's would.
 for variable in ("MPLBACKEND", "KERNELZOO_DATA"):
     os.environ.pop(variable, None)
-myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
+myst_enable_extensions = ["colon_fence", "deflist", "dollarmath", "substitution"]
+myst_substitutions = SUBSTITUTIONS
 myst_heading_anchors = 3
 
 autosummary_generate = False

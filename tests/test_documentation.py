@@ -32,6 +32,7 @@ with pytest.MonkeyPatch.context() as patch:
     import draw_references
     import markup
     import papers
+    import substitutions
 
 HOWTO = sorted(DOCS.glob("howto/*.md"))
 NAMES = {name.qualified: name for name in api.public_names()}
@@ -167,6 +168,17 @@ def test_a_table_without_a_source_is_found():
 FENCE = re.compile(r"^(`{3,})([^\n]*)\n(.*?)^\1$", flags=re.MULTILINE | re.DOTALL)
 #: Pages that are written by hand.
 PAGES = [*sorted(DOCS.glob("*.md")), *HOWTO]
+
+
+def test_sentences_are_filled_with_numbers():
+    """No name is missing or left over; a renamed column of a table leaves no sentence without."""
+    texts = [page.read_text(encoding="utf-8") for page in PAGES]
+    named = {name for text in texts for name in re.findall(r"\{\{\s*(\w+)\s*\}\}", text)}
+    assert named == substitutions.SUBSTITUTIONS.keys()
+    for name, filled in substitutions.SUBSTITUTIONS.items():
+        assert re.fullmatch(r"\d[\d.,]*( to \d+| %)?", filled), name
+    # GitHub shows it as it stands.
+    assert "{{" not in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def not_run(text):

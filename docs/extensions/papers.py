@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -10,10 +11,12 @@ from markup import TEMPLATES, sections
 
 import kernelzoo as kz
 from studies.__main__ import STUDIES
-from studies.study import DESCRIPTIONS, HEADER, RULE, TESTED, Study, tabulate
+from studies.study import DESCRIPTIONS, HEADER, RULE, TESTED, Report, Study, tabulate
 
 #: Units of finished studies, a record per line with its recipe, split and seed.
 LEDGERS = DOCS / "ledgers"
+#: Studies ask where their data are; pages need none.
+NO_DOWNLOADS = patch("kernelzoo.datasets.catalogue._of_openml", side_effect=OSError("no download"))
 TEMPLATES.globals |= {"rule": RULE, "header": HEADER, "tested": TESTED}
 
 
@@ -65,18 +68,31 @@ def _short(title: str) -> str:
     return short[:1].upper() + short[1:]
 
 
-def _of_study(name: str, study: Study) -> str:
-    ledger = LEDGERS / f"{study.ledger or name}.jsonl"
-    units = [json.loads(line) for line in ledger.read_text(encoding="utf-8").splitlines()]
+def _ledger(study: Study) -> Path:
+    return LEDGERS / f"{study.ledger or study.name}.jsonl"
+
+
+def _units(study: Study) -> list[dict[str, Any]]:
+    lines = _ledger(study).read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def report(study: Study) -> Report:
+    """Make the table of a study from its ledger."""
+    units = _units(study)
     found = {f"{unit['recipe']}-{unit['split']}-{unit['seed']}": unit for unit in units}
+    return tabulate(study, found, study.splits)
+
+
+def _of_study(name: str, study: Study) -> str:
     return TEMPLATES.get_template("study.md").render(
         name=name,
         title=_short(study.title),
         study=study,
-        report=tabulate(study, found, study.splits),
-        ledger=ledger.name,
+        report=report(study),
+        ledger=_ledger(study).name,
         # The first version did not say so.
-        versions=sorted({unit.get("kernelzoo", "0.1.0") for unit in units}),
+        versions=sorted({unit.get("kernelzoo", "0.1.0") for unit in _units(study)}),
     )
 
 
@@ -85,7 +101,6 @@ def pages() -> dict[str, str]:
     text = (DOCS / "equations.md").read_text(encoding="utf-8")
     headed = (part.partition("\n") for part in text.split("\n## ")[1:])
     equations = {heading: rest.strip() for heading, _, rest in headed}
-    # Studies ask where their data are; writing pages downloads none.
-    with patch("kernelzoo.datasets.catalogue._of_openml", side_effect=OSError("no download")):
+    with NO_DOWNLOADS:
         written = {f"papers/{slug}.md": _page(paper, equations) for slug, paper in PAPERS.items()}
     return written | {"papers/index.md": TEMPLATES.get_template("papers.md").render(papers=PAPERS)}

@@ -17,7 +17,7 @@ from studies.study import printed, run_study
 ETA = {cell: each.mean for cell, each in printed("zhang-mixture-table2").items()}
 FIRST = {"jitter": 0.01, "jitter_first": True}
 AFTER = {"jitter": 0.05, "jitter_first": False}
-#: What the notes say of results that no table holds: per cent by the nearest neighbour,
+#: Results behind the notes that no table holds: per cent by the nearest neighbour,
 NEIGHBOUR = 94.5
 #: least and largest number of test objects with no entry of K21 above NEAR, points to the paper's,
 STRANGERS = {"zhang-mixture-table1": (22, 31), "zhang-mixture-table3": (9, 38)}
