@@ -114,7 +114,7 @@ types: .venv/installed ## mypy on the package, and on what lies beside it
 	cd .venv/types && ../bin/python -m mypy --config-file kernelzoo/pyproject.toml -p kernelzoo \
 	    --exclude '/(benchmarks|studies)/'
 	cd .venv/types && MYPYPATH=kernelzoo/docs/extensions:kernelzoo/docs:kernelzoo/tests:beside ../bin/python -m mypy \
-	    --config-file kernelzoo/pyproject.toml -m pages -m markup -m check \
+	    --config-file kernelzoo/pyproject.toml -m pages -m substitutions -m markup -m check \
 	    -m draw_references -p studies -p benchmarks
 
 docs: .venv/installed ## build the documentation into docs/_build/html; changed code is run; warnings are errors
