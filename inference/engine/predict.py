@@ -47,7 +47,7 @@ def predict(
         completion, whose kernel matrices contain the new objects already.
     keep_draws : bool, default=False
         Also keep the predictions of every draw, such as for ``az.mcse``, and, unless the kernels
-        are a Dask array, draw the observed variable ``t`` of the new objects, once per draw.
+        are in chunks, draw the observed variable ``t`` of the new objects, once per draw.
     progressbar : bool, default=True
         Show progress if the draws or the objects need several blocks.
     store : path, optional
@@ -147,7 +147,7 @@ def predict(
     if keep_draws and "random_seed" in taken and not in_chunks(kernels_new):
         options["random_seed"] = attributes["random_seed"] = seed
     if "progressbar" in taken:
-        # One bar suffices: over the objects of a Dask array, otherwise over the draws.
+        # One bar suffices: over the objects in chunks, otherwise over the draws.
         options["progressbar"] = progressbar and not in_chunks(kernels_new)
     if "moments" in result.children:
         # A copy of the tree, which shares its arrays with the caller's.
