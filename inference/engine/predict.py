@@ -173,7 +173,7 @@ def predict(
 
 
 def in_chunks(kernels_new: Any) -> bool:
-    """Whether kernels of new objects are a DataArray of a Dask array."""
+    """Whether kernels of new objects are a DataArray in chunks."""
     return isinstance(kernels_new, DataArray) and kernels_new.chunks is not None
 
 
@@ -186,7 +186,7 @@ def _by_chunk(
             chunk = kernels_new.isel(obs=slice(start, stop))
             values = chunk.data.compute()
             if values.shape != chunk.shape:
-                rule = f"of chunks of shape {chunk.shape}, as the Dask array says"
+                rule = f"of chunks of shape {chunk.shape}, as the array says"
                 raise argument_error("kernels_new", "predict", rule, f"shape {values.shape}")
             yield predict_one(chunk.copy(data=values))
             bar.advance(stop - start)

@@ -341,7 +341,7 @@ def fit_marginal_probit(
     remaining: float | None = None,
     starts: int | None = None,
 ) -> VariationalOutput:
-    """Fit q from several starts; `variational_probit` explains the settings. Kernels are in memory.
+    """Fit q from several starts; `variational_probit` explains the settings.
 
     LinAlgError when the kernels' scale makes a covariance numerically singular.
     """
