@@ -180,7 +180,7 @@ def in_chunks(kernels_new: Any) -> bool:
 def _by_chunk(
     predict_one: Callable[[Any], Dataset], kernels_new: DataArray, progressbar: bool
 ) -> Iterator[Dataset]:
-    stops = np.cumsum(kernels_new.chunksizes["obs"]).tolist()
+    stops = np.cumsum(kernels_new.variable.chunksizes["obs"]).tolist()
     with track(kernels_new.sizes["obs"], "Predictions by object", visible=progressbar) as bar:
         for start, stop in zip([0, *stops], stops, strict=False):
             chunk = kernels_new.isel(obs=slice(start, stop))

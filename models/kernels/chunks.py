@@ -54,11 +54,11 @@ def _finite(block: Any, argument: str, block_info: Any) -> NDArray:
     return values
 
 
-def self_similarities(diagonal: Callable[[NDArray], NDArray], X: Any) -> NDArray:
-    """Values k(x, x) (n,) of objects in memory or in chunks."""
+def by_object(function: Callable[[NDArray], NDArray], X: Any) -> Any:
+    """Values (n,) of a function of the objects' features, in chunks if these are."""
     if not is_chunked(X):
-        return diagonal(X)
-    return X.map_blocks(diagonal, drop_axis=1, dtype=float).compute()
+        return function(X)
+    return X.map_blocks(function, drop_axis=1, dtype=float, meta=np.empty(0))
 
 
 def kernels_by_chunk(

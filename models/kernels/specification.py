@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from ...validation import Seed, argument_error, check_count, check_name, integer_seed
 from . import base
 from .base import NORMALIZATIONS, BaseKernel, normalize, scale_to_trace
-from .chunks import is_chunked, kernels_by_chunk, self_similarities
+from .chunks import by_object, is_chunked, kernels_by_chunk
 from .features import Objects, feature_spaces, fingerprint, order_of_rows
 from .labels import NUMBERED, check_distinct
 from .source import DIMS, LANDMARK, VARIANCE, LearnedKernel, ParametricStack
@@ -348,14 +348,13 @@ class TrainedKernels:
         if len(shared) == 1 and (landmarks := shared.pop()) is not None:
             rows = self._landmarks[landmarks]
             coords[LANDMARK] = "basis", train.labels[rows]
-        if (
-            new is not train
-            and not in_chunks
-            and all(member.kernel.is_kernel for member in members)
-        ):
+        if new is not train and all(member.kernel.is_kernel for member in members):
             pairs = zip(members, self.functions, strict=True)
-            own = [function.variances(new.features[member.space]) for member, function in pairs]
-            coords[VARIANCE] = ("kernel", "obs"), np.stack(own)
+            own = [by_object(each.variances, new.features[member.space]) for member, each in pairs]
+            variances: Any = np.stack(own)
+            if in_chunks:
+                variances = variances.rechunk(values.chunks[:2])
+            coords[VARIANCE] = ("kernel", "obs"), variances
         stack = xr.DataArray(
             values,
             dims=DIMS,
@@ -473,7 +472,7 @@ def _function_of(member: Member, train: Objects, landmarks: Mapping[Any, Any]) -
         X = np.asarray(objects[landmarks[member.landmarks]])
     if member.landmarks and "trace" in steps and "unit" not in steps:
         # The trace is that of all training objects.
-        trace = float(self_similarities(kernel.diagonal, objects).sum())
+        trace = float(np.asarray(by_object(kernel.diagonal, objects)).sum())
         scale = scale_to_trace(trace, len(objects), member.name)
         steps = ()
     return NormalizedKernel(kernel, X, scale, steps, member.name)

@@ -59,7 +59,8 @@ def test_chunks_have_the_answers_of_kernels_in_memory(X, name):
     for each in (X, da.from_array(X, chunks=(17, -1))):
         model = declared(name, KERNELS(each), X)
         result = kz.fit(model, engine, draws=20, random_seed=1, progressbar=False)
-        predicted = kz.predict(model, result, KERNELS(new, X), progressbar=False)
+        new_objects = new if each is X else da.from_array(new, chunks=(2, -1))
+        predicted = kz.predict(model, result, KERNELS(new_objects, X), progressbar=False)
         found.append((result, predicted, model))
     (whole, expected, _), (chunked, predicted, model) = found
     for variable in ("v", "f"):
