@@ -330,7 +330,7 @@ class TrainedKernels:
             for space in dict.fromkeys(member.space for member in members if member.sums_features):
                 warn_of_unequal_scales(train.features[space], space)
         in_chunks = any(is_chunked(new.features[member.space]) for member in members)
-        values = self._values_by_chunk(new) if in_chunks else self._values(new)
+        values: Any = self._values_by_chunk(new) if in_chunks else self._values(new)
         if new is train and not in_chunks:
             for member, of_member in zip(members, values, strict=True):
                 if member.sums_features:
@@ -353,6 +353,7 @@ class TrainedKernels:
             own = [by_object(each.variances, new.features[member.space]) for member, each in pairs]
             variances: Any = np.stack(own)
             if in_chunks:
+                # As xarray asks of all arrays of a stack.
                 variances = variances.rechunk(values.chunks[:2])
             coords[VARIANCE] = ("kernel", "obs"), variances
         stack = xr.DataArray(
