@@ -32,7 +32,7 @@ from .engine.convergence import (
     last_acceptance,
     pareto_k,
 )
-from .engine.engine import Engine, Kind, Run, too_large, why_no_gradients, why_not_dask
+from .engine.engine import Engine, Kind, Run, too_large, why_no_gradients, why_not_in_memory
 from .engine.evaluation import compiled_by, mode_worth, python_mode
 from .engine.groups import log_density
 from .engine.independent import constrained_draws, lean_tree
@@ -423,7 +423,7 @@ class SMC(Engine):
 
     @override
     def why_not(self, model: pm.Model) -> str | None:
-        if reason := why_not_dask(model):
+        if reason := why_not_in_memory(model):
             return reason
         return None if model.observed_RVs else "the model has no observed variable"
 

@@ -19,7 +19,7 @@ from ..models.kernels.source import DIMS, LANDMARK, VARIANCE, CompletedRows
 from ..models.kernels.stack import ORIGIN, Origin
 from ..user_warnings import silent
 from ..validation import Count, Seed, argument_error, check_arguments, integer_seed
-from .engine.engine import Engine
+from .engine.engine import Engine, why_not_in_memory
 from .engine.fit import fit
 from .engine.predict import predict
 from .engine.progress import stopped_by_ctrl_c, track
@@ -36,9 +36,11 @@ def why_not_left_out(model: Any) -> str | None:
         return f"not available for {type(model).__name__}"
     if "class" not in model.coords and "targets" not in model.named_vars:
         return f"{type(model).__name__} has neither classes nor data named 'targets'"
+    if reason := why_not_in_memory(model):
+        return reason
     source = source_of(model)
-    if not source.in_memory or isinstance(source, CompletedRows):
-        return "not available for kernels in a Dask array or completed kernels"
+    if isinstance(source, CompletedRows):
+        return "not available for completed kernels"
     if source.parameters:
         return "not available for kernels with parameters to learn"
     given = ["kernels", "targets"]

@@ -12,9 +12,8 @@ from scipy.stats import norm
 from xarray import DataArray, Dataset, DataTree
 
 from ..models.combinations.sums import Combination, WeightedSum
-from ..models.kernels.dask_stack import compared_objects
 from ..models.kernels.source import DIMS, LearnedKernel, ParametricStack
-from ..models.kernels.stack import ORIGIN, as_stack
+from ..models.kernels.stack import ORIGIN, as_stack, compared_objects
 from ..models.kernels.warnings import warn_of_strangers
 from ..validation import argument_error
 from .engine.progress import track
@@ -88,11 +87,8 @@ def _labelled_alike(
 
 
 def compared_rows(result: DataTree) -> DataArray:
-    """Rows (kernel, obs, basis) of a few training objects: all that results on Dask hold."""
-    data = result["constant_data"]
-    if "K_rows" in data:
-        return data["K_rows"].rename(compared="obs").transpose("kernel", "obs", "basis")
-    stack = data["K"].transpose("kernel", "obs", "basis")
+    """Kernels (kernel, obs, basis) of a few training objects, on which results are compared."""
+    stack = result["constant_data"]["K"].transpose("kernel", "obs", "basis")
     return stack.isel(obs=compared_objects(stack.sizes["obs"]))
 
 

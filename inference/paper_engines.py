@@ -16,7 +16,7 @@ from ..user_warnings import warn_user
 from ..validation import check_arguments
 from .engine.chains import has_workers, keywords_of, run_chains, sample_on_workers
 from .engine.convergence import convergence_of_ascent, pareto_k
-from .engine.engine import Engine, Kind, Run, why_no_gradients, why_not_dask
+from .engine.engine import Engine, Kind, Run, why_no_gradients
 from .engine.independent import independent_draws
 from .engine.paper import Algorithm, models_with, paper_with, papers_with
 from .engine.result import (
@@ -82,8 +82,7 @@ class PaperEngine[Output](Engine):
             available = f"available for {models_with(self.field)}"
             return None, f"not available for {type(model).__name__} ({available})"
         algorithm: Algorithm[Output] = getattr(paper, self.field)
-        reason = None if algorithm.in_blocks else why_not_dask(model)
-        return algorithm, paper.why_not(model) or reason or algorithm.unless(model)
+        return algorithm, paper.why_not(model) or algorithm.unless(model)
 
     @override
     def why_not(self, model: pm.Model) -> str | None:

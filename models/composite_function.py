@@ -13,9 +13,9 @@ from xarray import DataArray
 from ..validation import argument_error, check_name, check_positive
 from .combinations.sums import FixedWeights
 from .distributions.dirichlet import Dirichlet
-from .kernels.dask_stack import read_kernels
 from .kernels.labels import counts_rows, ids_along, listed, order_of
 from .kernels.source import IN_MEMORY
+from .kernels.stack import read_kernels
 from .operations.arrays import matrix_product, weighted_sum
 
 
@@ -101,7 +101,7 @@ def composite_function(
         raise TypeError(f"{owner} must be called in a model: with pm.Model(): ...") from None
     stack, source = read_kernels(kernels, owner)
     if source is not IN_MEMORY:
-        rule = "complete, in memory and without parameters to learn"
+        rule = "complete, and without parameters to learn"
         raise argument_error("kernels", owner, rule, type(source).__name__)
     if outputs is not None:
         check_name(outputs, [*model.dim_lengths], "outputs", owner)

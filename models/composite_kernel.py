@@ -22,11 +22,9 @@ from ..validation import (
 from .combinations.sums import Binary, Combination, DirichletWeights, FixedWeights
 from .declaration import CompositeDeclaration, LabelledDeclaration
 from .distributions.normal import MultivariateNormal
-from .kernels.dask_stack import DaskStack
 from .kernels.labels import aligned, as_frame, ids_along, output_names
 from .learned_scale import LearnedScale, check_rate, declared_rate
 from .operations.arrays import matrix_product
-from .operations.dask_scores import dask_scores
 
 #: Rules of combination by name. Learned weights sum to 1, except those of `Binary`.
 COMBINATIONS: dict[str, type[Combination]] = {
@@ -111,10 +109,7 @@ class _CompositeKernel(CompositeDeclaration):
         alpha = pm.Normal("alpha", 0.0, 1 / pt.sqrt(phi), dims=dims)
         # Functions first, and the bias by itself.
         coefficients = alpha[..., 1:].T if self.bias else alpha.T
-        if isinstance(self.kernel_source, DaskStack):
-            y = dask_scores(self.kernel_source, beta, pt.atleast_2d(coefficients.T))
-            y = y if self.several else y[:, 0]
-        elif self.learned and not self.several:
+        if self.learned and not self.several:
             # One pass over the kernels, without a composite kernel in memory.
             y = (matrix_product(K, coefficients) * beta[:, None]).sum(0)
         else:
@@ -132,7 +127,7 @@ class _CompositeKernel(CompositeDeclaration):
 
         With a bias the first function of each matrix is 1. Selections do not sum to 1: for them it
         is 0, and one more matrix, of weight 1, holds the bias alone. If the weights are not random
-        variables, the only matrix is the composite kernel. ValueError for kernels in a Dask array.
+        variables, the only matrix is the composite kernel.
         """
         return self.functions(self.kernel_values().copy())
 
@@ -174,8 +169,7 @@ class CompositeKernelRegression(_CompositeKernel):
     kernels : DataArray (kernel, obs, basis), dict of 2-D arrays, or array (2-D or 3-D)
         Training kernels: square Gram matrices, or any basis expansion of the objects as a DataArray
         (``as_stack(functions)`` makes one). The weights are comparable only if the kernels have
-        one scale: ``kernels.normalize("trace")``. A DataArray of a Dask array is for VB, which
-        passes over its chunks.
+        one scale: ``kernels.normalize("trace")``.
     targets : array_like, Series or DataArray (obs,), or a table (obs, output) of several outputs
         Response. Standardise it: the priors assume about unit scale. It is aligned by object ids if
         it and the kernels have ids, otherwise by position. Names of columns are the coordinate
@@ -210,8 +204,8 @@ class CompositeKernelRegression(_CompositeKernel):
     ------
     ValueError
         For kernels that `as_stack` refuses, targets that are not finite or not one per row of the
-        kernels, repeated names of outputs, several outputs or a Dask array with `collapsed`, and
-        hyperparameters that are not positive.
+        kernels, repeated names of outputs, several outputs with `collapsed`, and hyperparameters
+        that are not positive.
 
     Warns
     -----
@@ -286,9 +280,8 @@ class CompositeKernelRegression(_CompositeKernel):
         self.collapsed = check_flag(collapsed, "collapsed", owner)
         self.shared = check_name(shared, ["weights", "all"], "shared", owner)
         several = values.ndim == 2
-        if collapsed and (several or not self.kernel_source.in_memory):
-            outputs = "several outputs ('gibbs' integrates alpha out by itself)"
-            rule = f"False for {outputs if several else 'kernels in a Dask array'}"
+        if collapsed and several:
+            rule = "False for several outputs ('gibbs' integrates alpha out by itself)"
             raise argument_error("collapsed", owner, rule, "True")
         if several:
             self.add_coord("output", output_names(targets, values.shape[1], owner))

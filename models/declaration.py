@@ -26,12 +26,11 @@ from ..validation import (
     check_square_symmetric,
     check_unmasked,
 )
-from .combinations.sums import Combination, WeightedSum
+from .combinations.sums import Combination
 from .initial_point import compile_initial_point
-from .kernels.dask_stack import read_kernels
 from .kernels.labels import aligned, ids_along
 from .kernels.source import DIMS, IN_MEMORY, KernelSource, ParametricStack
-from .kernels.stack import LARGEST_ENTRY
+from .kernels.stack import LARGEST_ENTRY, read_kernels
 from .kernels.warnings import warn_of_near_identity, warn_of_negligible
 from .learned_scale import LearnedScale
 from .printing import printed
@@ -306,7 +305,7 @@ class CompositeDeclaration(Declaration):
         `shape` and `rate` are those of the precisions of the regression weights.
         """
         owner = type(self).__name__
-        stack, self.kernel_source = read_kernels(kernels, owner)
+        stack, self.kernel_source = self._stack_and_source(kernels)
         if isinstance(combination, str):
             check_name(combination, self.rules, "combination", owner)
             combination = self.rules[combination]()
@@ -315,19 +314,20 @@ class CompositeDeclaration(Declaration):
         if not (known or (self.any_rule and other)):
             raise argument_error("combination", owner, self.takes, repr(combination))
         self.combination = combination.for_kernels(stack["kernel"].values)
-        if not self.kernel_source.in_memory and not isinstance(self.combination, WeightedSum):
-            rule = "a weighted sum for kernels in a Dask array"
-            raise argument_error("combination", owner, rule, repr(combination))
         for each in self.kernel_source.stacks(stack):
             self.combination.check(each)
         start = rate.median if isinstance(rate, LearnedScale) else rate
-        # Of a Dask array, warnings would take a pass. The widths that are learned will change.
+        # Of kernels in chunks, warnings would take a pass. Widths that are learned will change.
         if (source := self.kernel_source).in_memory:
             warn_of_negligible(stack, owner, (start / shape) ** 0.5)
             fixed = source.fixed if isinstance(source, ParametricStack) else stack
             warn_of_near_identity(fixed, owner)
         self.add_kernels(stack)
         return stack
+
+    def _stack_and_source(self, kernels: Any) -> tuple[xr.DataArray, KernelSource]:
+        """Check kernels in any form, which must be in memory, and find out where they come from."""
+        return read_kernels(kernels, type(self).__name__)
 
     @override
     def _options(self) -> list[str]:

@@ -10,20 +10,18 @@ import xarray as xr
 from numpy.typing import NDArray
 from pytensor.tensor import TensorVariable
 
-from ..validation import Seed, check_targets, integer_seed
+from ..validation import Seed, argument_error, check_targets, integer_seed
 from .combinations.sums import Combination, DirichletWeights, FixedWeights
 from .declaration import CompositeDeclaration, LabelledDeclaration
-from .kernels.dask_stack import DaskStack
+from .kernels.chunked_stack import ChunkedStack, chunked_scores
 from .kernels.labels import aligned, as_frame, ids_along, output_names
-from .kernels.stack import of_objects, rows_of_landmarks
+from .kernels.source import KernelSource
+from .kernels.stack import check_landmarks, rows_of_landmarks
 from .learned_scale import LEARNED, LearnedScale, check_rate, declared_rate
 from .operations.arrays import cholesky_or_nan, matrix_product, solve_lower
-from .operations.dask_scores import dask_scores
 
 #: Rules of combination by name.
 COMBINATIONS: dict[str, type[Combination]] = {"mean": DirichletWeights, "fixed": FixedWeights}
-#: Data with the kernels between landmarks, of kernels in a Dask array.
-OWN = "K_landmarks"
 #: Most objects with landmarks whose scores' draws are kept without being asked for.
 KEPT = 10_000
 #: Variance added to that of every score, relative to the mean variance of the scores. Gram matrices
@@ -55,23 +53,43 @@ class _GaussianProcess(CompositeDeclaration):
         if isinstance(combination, str) and combination == "mean":
             combination = DirichletWeights(varphi=1.0)
         stack = self.read_kernels(kernels, combination, 1.0, self.scale)
-        self.landmarks = rows_of_landmarks(stack, owner, "kernels")
+        if isinstance(source := self.kernel_source, ChunkedStack):
+            self.landmarks = source.landmarks
+        else:
+            self.landmarks = rows_of_landmarks(stack, owner, "kernels")
+            if not self.whole:
+                check_landmarks(stack.isel(obs=self.landmarks), owner, "kernels")
         if not self.whole and stack.sizes["obs"] > KEPT:
             self.large = frozenset({"f"})
         return stack
 
+    @override
+    def _stack_and_source(self, kernels: Any) -> tuple[xr.DataArray, KernelSource]:
+        """Check kernels in any form; those at landmarks may be in chunks."""
+        if isinstance(kernels, xr.DataArray) and kernels.chunks is not None:
+            source = ChunkedStack.of(kernels, type(self).__name__)
+            return source.stack, source
+        return super()._stack_and_source(kernels)
+
+    @override
+    def check_data(self) -> None:
+        super().check_data()
+        if isinstance(source := self.kernel_source, ChunkedStack):
+            n_objects = source.stack.sizes["obs"]
+            length = int(self.dim_lengths["obs"].eval())
+            if length != n_objects:
+                rule = f"of the {n_objects} objects of the kernels, which stay in their chunks"
+                raise argument_error("data", "pm.set_data", rule, f"{length} objects")
+
     def _declare_scores(self, stack: xr.DataArray, *functions: str) -> TensorVariable:
         """Declare the scores f (obs, *functions) of independent functions."""
-        K: Any = self.kernel_source.declare(stack)
+        source = self.kernel_source
+        K: Any = source.declare(stack)
         beta = self.combination.declare()
-        if K is None:
-            own_stack = of_objects(stack, self.landmarks)
-            self.add_coord("landmark", own_stack["obs"].values)
-            dims = ("kernel", "landmark", "basis")
-            own = self.combination.combine(pm.Data(OWN, own_stack.to_numpy(), dims=dims), beta)
-        else:
-            composite = self.combination.combine(K, beta)
-            own = composite if self.whole else composite[self.landmarks]
+        composite = self.combination.combine(K, beta)
+        # Of kernels in chunks, those between landmarks are the data.
+        of_landmarks_alone = self.whole or isinstance(source, ChunkedStack)
+        own = composite if of_landmarks_alone else composite[self.landmarks]
         jitter = JITTER * pt.diagonal(own).mean()
         root = cholesky_or_nan(own + jitter * pt.eye(own.shape[0]))
         scale = declared_rate(self.scale, "scale")
@@ -81,8 +99,8 @@ class _GaussianProcess(CompositeDeclaration):
         else:
             columns = v if functions else v[:, None]
             weights = solve_lower(root, columns, transposed=True)
-            if isinstance(self.kernel_source, DaskStack):
-                f = dask_scores(self.kernel_source, beta, weights.T)
+            if isinstance(source, ChunkedStack):
+                f = chunked_scores(source, beta, weights.T)
             else:
                 f = matrix_product(composite, weights)
             # The jitter is part of the landmarks' own variances, as if all objects were landmarks.
@@ -131,9 +149,9 @@ class GaussianProcessRegression(_GaussianProcess):
     ------
     ValueError
         For kernels that are neither Gram matrices nor of objects with landmarks among them, or not
-        positive semidefinite, Gram matrices in a Dask array,
-        products and selections of kernels, targets that are not finite or not one per row of the
-        kernels, repeated names of outputs, and hyperparameters that are not positive.
+        positive semidefinite, Gram matrices in chunks, products and selections of kernels, targets
+        that are not finite or not one per row of the kernels, repeated names of outputs, and
+        hyperparameters that are not positive.
 
     Warns
     -----

@@ -17,11 +17,9 @@ from .combinations.products import FixedProduct, Product
 from .combinations.sums import Binary, Combination, FixedWeights, Mean, WeightedSum
 from .declaration import LabelledDeclaration
 from .distributions.categorical_probit import CategoricalProbit
-from .kernels.dask_stack import DaskStack
 from .kernels.source import IN_MEMORY, KernelSource
 from .learned_scale import LearnedScale, check_rate, declared_rate
 from .operations.arrays import matrix_product
-from .operations.dask_scores import dask_scores
 
 #: Rules of combination by name.
 COMBINATIONS: dict[str, type[Combination]] = {
@@ -38,7 +36,7 @@ class Composition:
     """Composite kernel as a function of weights and kernel parameters.
 
     `known` are the weights (S,) unless they are `learned`. `stack` (S, N, M) is None if the kernels
-    of the `source` have parameters or are not in memory.
+    of the `source` have parameters.
     """
 
     rule: Combination
@@ -117,7 +115,7 @@ class MultinomialProbit(LabelledDeclaration):
     kernels : DataArray, dict of 2-D arrays, 2-D or 3-D array, ParametricStack or CompletedRows
         Training kernels (kernel, obs, basis), as `CompositeKernelRegression` takes them; also
         kernels with parameters, theta ~ Gamma(omega, phi), see `Theta`, and with missing rows,
-        ``complete_kernels(...).of(train)``. Kernels in a Dask array are for weighted sums.
+        ``complete_kernels(...).of(train)``.
     labels : array_like, Series or DataArray (obs,)
         Class of each training object; any sortable values. They are aligned by object ids if
         they and the kernels have ids, otherwise by position.
@@ -219,10 +217,7 @@ class MultinomialProbit(LabelledDeclaration):
             observed = pm.Data("labels", codes, dims="obs")
             beta = self.combination.declare()
             W = declare_regressors(self.tau, self.upsilon)
-            if isinstance(self.kernel_source, DaskStack):
-                f = dask_scores(self.kernel_source, beta, W)
-            else:
-                f = matrix_product(self.combination.combine(K, beta), W.T)
+            f = matrix_product(self.combination.combine(K, beta), W.T)
             CategoricalProbit("t", f, observed=observed, dims="obs")
         self.seal()
 

@@ -24,7 +24,7 @@ __all__ = ["CLASSIFICATION", "REGRESSION", "fit_composite_kernel"]
 REGRESSION = Paper(
     CompositeKernelRegression,
     gibbs=Algorithm(composite_kernel_steps, unless=unknown_rule),
-    vb=Algorithm(fit_composite_kernel, unless=vb.unsupported, in_blocks=True),
+    vb=Algorithm(fit_composite_kernel, unless=vb.unsupported),
     map=Algorithm(map.find_composite_kernel_mode, unless=map.unsupported),
     predict=partial(predict_targets, responses_of),
     identified=identified_quantities,

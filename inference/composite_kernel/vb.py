@@ -38,7 +38,6 @@ from ...models.composite_kernel import (
     CompositeKernelClassification,
     CompositeKernelRegression,
 )
-from ...models.kernels.dask_stack import DaskStack
 from ...models.learned_scale import LearnedScale
 from ...numerics.kernel_products import KernelProducts
 from ...validation import Count, Positive, PositiveOrInf
@@ -60,7 +59,7 @@ from ..variational.factors import (
     too_many_selections,
 )
 from ..variational.weights import Weights
-from .vb_likelihoods import Bernoulli, Gaussian, Regressors, products_with_targets, sums_of_dask
+from .vb_likelihoods import Bernoulli, Gaussian, Regressors, products_with_targets
 
 type Array = npt.NDArray[np.float64]
 type CompositeKernelModel = CompositeKernelRegression | CompositeKernelClassification
@@ -204,12 +203,10 @@ def unsupported(model: CompositeKernelModel) -> str | None:
 
 def _inputs(model: CompositeKernelModel) -> Data:
     """Collect the inputs of the updates."""
-    source = model.kernel_source
-    kernels = source if isinstance(source, DaskStack) else model.kernel_values().copy()
     classes = isinstance(model, CompositeKernelClassification)
     responses = model.label_codes if classes else model.target_values
     assert not isinstance(model.varsigma, LearnedScale)
-    given = (model.combination, model.functions, kernels, responses)
+    given = (model.combination, model.functions, model.kernel_values().copy(), responses)
     return inputs_on(model, *given, varsigma=model.varsigma)
 
 
@@ -217,7 +214,7 @@ def inputs_on(
     model: CompositeKernelModel,
     rule: Any,
     functions: Basis,
-    kernels: Array | DaskStack,
+    kernels: Array,
     responses: npt.NDArray,
     *,
     varsigma: float,
@@ -230,28 +227,19 @@ def inputs_on(
     if isinstance(rule, DirichletWeights) and rule.varphi is None:
         check_prior(rule.tau, rule.nu, rule, ("tau", "nu"), f"VB on {type(model).__name__}")
         priors["varphi"] = Gamma(rule.tau, rule.nu)
-    likelihood = _likelihood(model, functions, kernels, responses)
+    likelihood = _likelihood(model, functions(kernels), responses)
     learned = None if isinstance(rule, FixedWeights) else rule
     return Data(likelihood, priors, learned, functions.bias_apart, model.several)
 
 
 def _likelihood(
-    model: CompositeKernelModel,
-    functions: Basis,
-    kernels: Array | DaskStack,
-    responses: npt.NDArray,
+    model: CompositeKernelModel, design: Array, responses: npt.NDArray
 ) -> Gaussian | Bernoulli:
     if isinstance(model, CompositeKernelClassification):
-        if isinstance(kernels, DaskStack):
-            return Bernoulli.of(kernels, responses, functions)
-        return Bernoulli.of(functions(kernels), responses)
+        return Bernoulli.of(design, responses)
     prior = Gamma(model.rho, model.varrho)
-    if isinstance(kernels, DaskStack):
-        products, projections = sums_of_dask(kernels, functions, responses)
-    else:
-        design = functions(kernels)
-        products = KernelProducts.of(design)
-        projections = products_with_targets(design, np.atleast_2d(responses.T))
+    products = KernelProducts.of(design)
+    projections = products_with_targets(design, np.atleast_2d(responses.T))
     shared_noise = not model.several or model.shared == "all"
     return Gaussian.of(products, projections, responses, prior, shared_noise)
 

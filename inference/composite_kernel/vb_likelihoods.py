@@ -5,22 +5,20 @@ t; classification, by Jaakkola's bound at xi, w = 2 lambda(xi) and l = t - 1/2 (
 and notation as in `vb`.
 
 Regression forms its sums over the objects once. In classification an iteration passes twice over
-blocks of objects, or chunks of a Dask array.
+blocks of objects.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 from scipy.linalg import blas, lapack
 from scipy.special import log_expit
 
-from ...models.composite_kernel import Basis
-from ...models.kernels.dask_stack import DaskStack
 from ...numerics.kernel_products import KernelProducts
-from ...numerics.threads import InMemory, blocks_of
+from ...numerics.threads import in_blocks, sums_over_blocks
 from ..variational.factors import Gamma, precision_factor
 
 type Array = npt.NDArray[np.float64]
@@ -159,31 +157,29 @@ class Bernoulli:
     With B = E[beta beta'] = L L' and a precision of alpha C C', an iteration passes twice over
     blocks of the objects, in threads: for a symmetric product of the rows sqrt(w_n) L'k_n, and,
     after a Cholesky factorisation, for triangular products C^-1 k_kn, whose inner products are the
-    covariances of f_k: O(K N M^2 + M^3 + K^2 N M), and the memory of a block per thread. Matrices
-    (K, n, M) of a Dask array are made by `functions` when a chunk is read. The `noise` are the
-    points xi (N,) where the bound touches the likelihood.
+    covariances of f_k: O(K N M^2 + M^3 + K^2 N M), and the memory of a block per thread. The
+    `noise` are the points xi (N,) where the bound touches the likelihood.
     """
 
     sharing: ClassVar[int] = 1
-    kernels: InMemory | DaskStack
-    functions: Basis | None
+    design: Array
     projections: Array
-    n_obs: int
 
     @classmethod
-    def of(
-        cls,
-        kernels: Array | DaskStack,
-        labels: npt.NDArray[np.intp],
-        functions: Basis | None = None,
-    ) -> Self:
+    def of(cls, design: Array, labels: npt.NDArray[np.intp]) -> Self:
         """Form the products of labels 0 and 1 with the kernels (K, N, M), in one pass."""
         signs = np.asarray(labels - 0.5, dtype=float)
-        source = InMemory(kernels) if isinstance(kernels, np.ndarray) else kernels
-        (products,) = source.total(
-            _projections_of_chunk, functions, by_object=[source.parts(signs)]
-        )
-        return cls(source, functions, products, len(signs))
+
+        def products(objects: slice) -> tuple[Array]:
+            return (signs[objects] @ design[:, objects],)
+
+        (projections,) = sums_over_blocks(products, len(signs))
+        return cls(design, projections)
+
+    @property
+    def n_obs(self) -> int:
+        """Number of objects N."""
+        return self.design.shape[1]
 
     def start(self) -> Array:
         """Points before the first iteration."""
@@ -199,8 +195,12 @@ class Bernoulli:
         """Yield the lower Cholesky factor of the precision, and its diagonal."""
         size, vectors = np.linalg.eigh(beta_second)
         root = (vectors * np.sqrt(np.maximum(size, 0))).T
-        scale = self.kernels.parts(np.sqrt(jaakkola_precision(noise)))
-        (gram,) = self.kernels.total(_gram_of_chunk, self.functions, root, by_object=[scale])
+        scale = np.sqrt(jaakkola_precision(noise))
+
+        def squares(objects: slice) -> tuple[Array]:
+            return (_weighted_square(self.design[:, objects], scale[objects], root),)
+
+        (gram,) = sums_over_blocks(squares, self.n_obs)
         # BLAS returned Fortran order, which LAPACK needs, whatever the sums made of it.
         yield precision_factor(np.asfortranarray(gram).T, phi)
 
@@ -214,12 +214,14 @@ class Bernoulli:
         mean = beta_mean @ self.projections
         for transposed in (False, True):
             mean = blas.dtrmv(root, mean, lower=True, trans=transposed)
-        moments = self.kernels.each(_moments_of_chunk, self.functions, root, mean)
+
+        def moments(objects: slice) -> Array:
+            return _moments(self.design[:, objects], root, mean)
+
+        second = np.hstack([*in_blocks(moments, self.n_obs)])
         # BLAS left zeros above the diagonal.
         var = np.einsum("ij,ij->j", root, root)
-        return Regressors(
-            mean[None], var[None], log_det, self.projections @ mean, np.hstack(moments)
-        )
+        return Regressors(mean[None], var[None], log_det, self.projections @ mean, second)
 
     def weights_terms(self, alpha: Regressors, noise: Array) -> tuple[Array, Array]:
         """Terms b (K,) and A (K, K) of log Q(beta) = b'beta - beta'A beta / 2 + ..."""
@@ -246,69 +248,23 @@ def products_with_targets(design: Array, columns: Array) -> Array:
     return np.stack([column @ design for column in np.ascontiguousarray(columns)])
 
 
-def sums_of_dask(
-    stack: DaskStack, functions: Basis, targets: Array
-) -> tuple[KernelProducts, Array]:
-    """Products of the kernels with each other, and with the targets, in one pass; O(K^2 N M^2)."""
-    columns = stack.parts(targets.reshape(len(targets), -1))
-    products, projections = stack.total(_sums_of_chunk, functions, by_object=[columns])
-    return KernelProducts(products), projections
-
-
-def _rows(
-    chunk: npt.NDArray[np.floating],
-    functions: Basis | None,
-) -> Iterator[tuple[slice, Array]]:
-    """Matrices (K, n, M) of a few objects at a time, and which objects of the chunk they are."""
-    for objects in blocks_of(chunk.shape[1]):
-        rows = np.asarray(chunk[:, objects], dtype=float)
-        yield objects, functions(rows) if functions else rows
-
-
-def _sums_of_chunk(
-    chunk: npt.NDArray[np.floating], targets: Array, functions: Basis
-) -> tuple[Any, Any]:
-    products = np.zeros(())
-    projections = np.zeros(())
-    for objects, rows in _rows(chunk, functions):
-        products = products + KernelProducts.of(rows).products
-        projections = projections + products_with_targets(rows, targets[objects].T)
-    return products, projections
-
-
-def _projections_of_chunk(
-    chunk: npt.NDArray[np.floating], signs: Array, functions: Basis | None
-) -> tuple[Any]:
-    return (sum(signs[objects] @ rows for objects, rows in _rows(chunk, functions)),)
-
-
-def _gram_of_chunk(
-    chunk: npt.NDArray[np.floating], scale: Array, functions: Basis | None, root: Array
-) -> tuple[Any]:
+def _weighted_square(rows: Array, scale: Array, root: Array) -> Array:
     """Lower triangle of sum_n scale_n^2 sum_ij B_ij k_in k_jn' (M, M), for B = root' root.
 
-    O(K^2 N M + K N M^2).
+    Of the matrices (K, n, M) of some objects: O(K^2 n M + K n M^2).
     """
-    total = np.zeros(())
-    for objects, rows in _rows(chunk, functions):
-        scaled = rows * scale[objects, None]
-        turned = (root @ scaled.reshape(len(rows), -1)).reshape(-1, rows.shape[2])
-        total = total + blas.dsyrk(1.0, turned.T, lower=True)
-    return (total,)
+    scaled = rows * scale[:, None]
+    turned = (root @ scaled.reshape(len(rows), -1)).reshape(-1, rows.shape[2])
+    return blas.dsyrk(1.0, turned.T, lower=True)
 
 
-def _moments_of_chunk(
-    chunk: npt.NDArray[np.floating], functions: Basis | None, root: Array, mean: Array
-) -> Array:
-    """E[f_i f_j] (pairs of kernels, N).
+def _moments(rows: Array, root: Array, mean: Array) -> Array:
+    """E[f_i f_j] (pairs of kernels, n), of the matrices (K, n, M) of some objects.
 
     alpha has this mean and the covariance root' root, `root` lower triangular.
     """
-    moments = []
-    for _, rows in _rows(chunk, functions):
-        f = rows @ mean
-        flat = rows.copy().reshape(-1, len(mean)).T
-        turned = blas.dtrmm(1.0, root, flat, lower=True, overwrite_b=True).T.reshape(rows.shape)
-        pairs = [np.vecdot(turned[i], turned[i:]) + f[i] * f[i:] for i in range(len(rows))]
-        moments.append(np.concatenate(pairs))
-    return np.concatenate(moments, axis=1)
+    f = rows @ mean
+    flat = rows.copy().reshape(-1, len(mean)).T
+    turned = blas.dtrmm(1.0, root, flat, lower=True, overwrite_b=True).T.reshape(rows.shape)
+    pairs = [np.vecdot(turned[i], turned[i:]) + f[i] * f[i:] for i in range(len(rows))]
+    return np.concatenate(pairs)

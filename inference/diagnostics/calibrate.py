@@ -153,8 +153,8 @@ def calibrate(
     replicates : int
         Number of fits, 20 or more.
     cores : int, default=1
-        Number of processes; with an active Dask client, its workers take their place. The result
-        does not depend on it.
+        Number of processes; the workers of an active cluster take their place. The result does not
+        depend on it.
     random_seed : int, SeedSequence or Generator, optional
         The seed of a replicate depends on this and on the replicate's number only.
     store : path, optional

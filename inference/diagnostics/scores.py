@@ -314,9 +314,6 @@ def variance_explained(result: DataTree) -> Dataset:
         if name in posterior:
             check_finite_draws(posterior[name], "result", owner)
     data = result["constant_data"].to_dataset()
-    if "K" not in data:
-        rule = "a result on kernels in memory"
-        raise argument_error("result", owner, rule, "one on kernels in a Dask array")
     # Contributions of centred functions have mean zero over the objects; the bias has none.
     stack = data["K"].drop_vars("basis", errors="ignore")
     stack = stack - stack.mean("obs")

@@ -1,4 +1,4 @@
-"""Chains by `pm.sample`, in this process or on a Dask cluster."""
+"""Chains by `pm.sample`, in this process or on the workers of a cluster."""
 
 import reprlib
 from collections.abc import Callable, Mapping, Sequence
@@ -235,16 +235,16 @@ def make_lean(tree: DataTree, model: pm.Model, run: Run) -> None:
 
 
 def has_workers(run: Run) -> bool:
-    """Whether chains go to the workers of an active Dask client; one process writes a store."""
+    """Whether chains go to the workers of an active cluster; one process writes a store."""
     several = run.chains > 1 and run.chain is None and run.store is None
     return several and active_client() is not None
 
 
 def sample_on_workers(engine: Engine, model: pm.Model, run: Run) -> DataTree:
-    """Join chains from the workers of the active Dask client; Ctrl-C keeps the finished ones."""
+    """Join chains from the workers of the active cluster; Ctrl-C keeps the finished ones."""
     for name in ("callback", "trace"):
         if name in run.sampler_options:
-            rule = "left out while a Dask client is active: chains run on its workers"
+            rule = "left out while chains run on the workers of a cluster"
             raise argument_error(name, "fit", rule, repr(run.sampler_options[name]))
     client = active_client()
     assert client is not None

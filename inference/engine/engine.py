@@ -225,14 +225,14 @@ def applicable(model: pm.Model, engine: str | Engine | None, owner: str) -> Engi
 
 def why_no_gradients(model: pm.Model) -> str | None:
     """Why an engine that needs gradients does not apply; None when every variable has one."""
-    if reason := why_not_dask(model):
+    if reason := why_not_in_memory(model):
         return reason
     names = [rv.name for rv in model.discrete_value_vars]
     return f"it needs gradients; {', '.join(names)} is discrete" if names else None
 
 
-def why_not_dask(model: pm.Model) -> str | None:
-    """Why an engine other than VB does not apply to kernels in a Dask array; None in memory."""
+def why_not_in_memory(model: pm.Model) -> str | None:
+    """Why what needs the kernels in memory does not apply to a model; None where they are."""
     if source_of(model).in_memory:
         return None
     return "it needs the kernels in memory; compute() of their DataArray loads them"

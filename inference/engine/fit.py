@@ -127,7 +127,7 @@ def fit(
         When the engine does not apply to the model (the message names those that do), when an
         argument is out of range, and when `max_seconds` ended the engine before it had a result.
     RuntimeError
-        When a chain failed on a Dask cluster, and when new processes cannot import the main program
+        When a chain failed on a cluster, and when new processes cannot import the main program
         again: what it does belongs under ``if __name__ == "__main__":``.
     KeyboardInterrupt
         When Ctrl-C ended the engine before it had a result. Later, Ctrl-C gives the result so far,

@@ -32,13 +32,10 @@ class Algorithm[Output]:
         the settings on that model.
     unless : callable, optional
         Maps a model to the reason why the algorithm does not apply to it, or to None.
-    in_blocks : bool, default=False
-        Whether the function reads kernels in a Dask array.
     """
 
     function: Callable[..., Output]
     unless: Callable[[Any], str | None] = lambda model: None
-    in_blocks: bool = False
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -47,7 +47,7 @@ def predict(
         completion, whose kernel matrices contain the new objects already.
     keep_draws : bool, default=False
         Also keep the predictions of every draw, such as for ``az.mcse``, and, unless the kernels
-        are a Dask array, draw the observed variable ``t`` of the new objects, once per draw.
+        are in chunks, draw the observed variable ``t`` of the new objects, once per draw.
     progressbar : bool, default=True
         Show progress if the draws or the objects need several blocks.
     store : path, optional
@@ -147,7 +147,7 @@ def predict(
     if keep_draws and "random_seed" in taken and not in_chunks(kernels_new):
         options["random_seed"] = attributes["random_seed"] = seed
     if "progressbar" in taken:
-        # One bar suffices: over the objects of a Dask array, otherwise over the draws.
+        # One bar suffices: over the objects in chunks, otherwise over the draws.
         options["progressbar"] = progressbar and not in_chunks(kernels_new)
     if "moments" in result.children:
         # A copy of the tree, which shares its arrays with the caller's.
@@ -173,20 +173,20 @@ def predict(
 
 
 def in_chunks(kernels_new: Any) -> bool:
-    """Whether kernels of new objects are a DataArray of a Dask array."""
+    """Whether kernels of new objects are a DataArray in chunks."""
     return isinstance(kernels_new, DataArray) and kernels_new.chunks is not None
 
 
 def _by_chunk(
     predict_one: Callable[[Any], Dataset], kernels_new: DataArray, progressbar: bool
 ) -> Iterator[Dataset]:
-    stops = np.cumsum(kernels_new.chunksizes["obs"]).tolist()
+    stops = np.cumsum(kernels_new.variable.chunksizes["obs"]).tolist()
     with track(kernels_new.sizes["obs"], "Predictions by object", visible=progressbar) as bar:
         for start, stop in zip([0, *stops], stops, strict=False):
             chunk = kernels_new.isel(obs=slice(start, stop))
             values = chunk.data.compute()
             if values.shape != chunk.shape:
-                rule = f"of chunks of shape {chunk.shape}, as the Dask array says"
+                rule = f"of chunks of shape {chunk.shape}, as the array says"
                 raise argument_error("kernels_new", "predict", rule, f"shape {values.shape}")
             yield predict_one(chunk.copy(data=values))
             bar.advance(stop - start)

@@ -5,9 +5,9 @@ from functools import partial
 
 from ...models.combinations.sums import DirichletWeights
 from ...models.gaussian_process import GaussianProcessClassification, GaussianProcessRegression
-from ...models.learned_scale import LearnedScale
 from ..engine.paper import Algorithm, Paper
 from ..new_objects import predict_classes, predict_targets
+from .chunks import why_not_by_chunks
 from .inla import integrate_gaussian_process
 from .mode import find_mode_of_scores, why_no_mode
 from .predict import (
@@ -26,20 +26,12 @@ def unsupported(model: GaussianProcessRegression | GaussianProcessClassification
     rule = model.combination
     if isinstance(rule, DirichletWeights) and rule.varphi is None:
         return "it needs known concentrations of the weights: DirichletWeights(varphi=1)"
-    numbers = [model.scale, getattr(model, "gamma", 1.0)]
-    if not model.kernel_source.in_memory and (
-        model.learned or any(isinstance(number, LearnedScale) for number in numbers)
-    ):
-        return (
-            "of kernels in a Dask array it finds the functions alone: give numbers for scale and "
-            "gamma, and FixedWeights, such as those of a fit to some of the objects"
-        )
-    return None
+    return why_not_by_chunks(model)
 
 
 GAUSSIAN_REGRESSION = Paper(
     GaussianProcessRegression,
-    inla=Algorithm(integrate_gaussian_process, unless=unsupported, in_blocks=True),
+    inla=Algorithm(integrate_gaussian_process, unless=unsupported),
     predict=partial(predict_targets, responses_of),
     identified=identified_quantities,
     identified_reads=["f"],
@@ -49,7 +41,7 @@ GAUSSIAN_REGRESSION = Paper(
 GAUSSIAN_CLASSIFICATION = replace(
     GAUSSIAN_REGRESSION,
     model=GaussianProcessClassification,
-    map=Algorithm(find_mode_of_scores, unless=why_no_mode, in_blocks=True),
+    map=Algorithm(find_mode_of_scores, unless=why_no_mode),
     predict=partial(predict_classes, probabilities_of),
     predicted=predicted_probabilities,
 )

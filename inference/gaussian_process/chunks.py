@@ -1,4 +1,4 @@
-"""Features of the objects of a Dask array, which are computed chunk by chunk in each pass."""
+"""INLA on kernels in a Dask array: features are computed chunk by chunk in each pass."""
 
 from collections.abc import Sequence
 from typing import override
@@ -7,13 +7,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...models.gaussian_process import JITTER
-from ...models.kernels.dask_stack import DaskStack, rows_of
-from ...models.kernels.stack import of_objects
+from ...models.kernels.chunked_stack import ChunkedStack, rows_of
+from ...models.learned_scale import LearnedScale
 from ...numerics.features import SINGLE_PRECISION_NUMBERS, Features, kept_eigenvectors
 from ...numerics.gaussian_process import cholesky, solve_triangular
 from ...numerics.gaussian_scores import Sites
+from .hyperparameters import GaussianProcess
 
 type Array = NDArray[np.float64]
+
+
+def why_not_by_chunks(model: GaussianProcess) -> str | None:
+    """Why INLA cannot read a model's kernels by chunks; None where it can, or need not."""
+    if model.kernel_source.in_memory:
+        return None
+    numbers = [model.scale, getattr(model, "gamma", 1.0)]
+    if not model.learned and not any(isinstance(number, LearnedScale) for number in numbers):
+        return None
+    return (
+        "of kernels in a Dask array it finds the functions alone: give numbers for scale and "
+        "gamma, and FixedWeights, such as those of a fit to some of the objects"
+    )
 
 
 class ChunkedFeatures(Features):
@@ -24,19 +38,17 @@ class ChunkedFeatures(Features):
 
     Parameters
     ----------
-    source : DaskStack
+    source : ChunkedStack
     weights : array (S,)
         Weights of the kernels.
     K_mm : array (M, M)
         Their sum between the landmarks, with the declaration's jitter.
-    landmarks : array (M,)
-        Rows of the landmarks.
     """
 
-    def __init__(self, source: DaskStack, weights: Array, K_mm: Array, landmarks: NDArray[np.intp]):
-        self.source = source
+    def __init__(self, source: ChunkedStack, weights: Array, K_mm: Array):
+        self.chunks = source.chunks
         self.weights = weights
-        self.landmarks = landmarks
+        self.landmarks = source.landmarks
         # The mean of the diagonal is (1 + JITTER) times that of the kernels.
         self.jitter = JITTER / (1.0 + JITTER) * K_mm.diagonal().mean()
         self.root = cholesky(K_mm)
@@ -49,13 +61,13 @@ class ChunkedFeatures(Features):
     @override
     def values(self) -> Array:  # type: ignore[override]
         """All features (N, m), for some thousands of objects."""
-        values = np.concatenate(self.source.each(_sum_of_kernels, self.weights)) @ self.map
+        values = np.concatenate(self.chunks.each(_sum_of_kernels, self.weights)) @ self.map
         values[self.landmarks] += self.jitter * self.map
         return values
 
     @override
     def of_rows(self, rows: NDArray[np.intp]) -> Features:
-        block = of_objects(self.source.stack, rows).to_numpy()
+        block = self.chunks.of_objects(rows)
         # The jitter of the few landmarks among them does not matter for a start.
         values = _sum_of_kernels(block, self.weights) @ self.map
         return Features(values, self.map, self.rotation, np.square(values).sum(axis=0))
@@ -63,37 +75,37 @@ class ChunkedFeatures(Features):
     def _own(self) -> Sequence[tuple[NDArray[np.intp], NDArray[np.intp]]]:
         """Rows of landmarks in each chunk, and their columns."""
         each = []
-        for rows in self.source.slices:
+        for rows in self.chunks.slices:
             columns = np.flatnonzero((self.landmarks >= rows.start) & (self.landmarks < rows.stop))
             each.append((self.landmarks[columns] - rows.start, columns))
         return each
 
     @override
     def weighted_square(self, weights: Array) -> Array:
-        parts = [self._own(), self.source.parts(weights)]
+        parts = [self._own(), self.chunks.parts(weights)]
         shared = self.weights, self.jitter, self.root
-        (square,) = self.source.total(_weighted_square, *shared, by_object=parts)
+        (square,) = self.chunks.total(_weighted_square, *shared, by_object=parts)
         return self.rotation.T @ square @ self.rotation
 
     @override
     def times(self, W: Array) -> Array:
         mapped = self.map @ W
-        f = np.concatenate(self.source.each(_scores, self.weights, mapped))
+        f = np.concatenate(self.chunks.each(_scores, self.weights, mapped))
         f[self.landmarks] += self.jitter * mapped
         return f
 
     @override
     def transposed_times(self, b: Array) -> Array:
-        parts = [self.source.parts(b)]
-        (product,) = self.source.total(_transposed_product, self.weights, by_object=parts)
+        parts = [self.chunks.parts(b)]
+        (product,) = self.chunks.total(_transposed_product, self.weights, by_object=parts)
         return self.map.T @ (product + self.jitter * b[self.landmarks])
 
     @override
     def curvature(self, sites: Sites, W: Array, *, exact: bool = False) -> Array:
         mapped = self.map @ W
-        parts = [self._own(), self.source.parts(sites.d)]
+        parts = [self._own(), self.chunks.parts(sites.d)]
         shared = self.weights, self.jitter, mapped
-        (product,) = self.source.total(_curvature, *shared, by_object=parts)
+        (product,) = self.chunks.total(_curvature, *shared, by_object=parts)
         return self.map.T @ product
 
 

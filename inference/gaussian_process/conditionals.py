@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 
 from ...models.gaussian_process import GaussianProcessRegression
-from ...models.kernels.dask_stack import DaskStack
+from ...models.kernels.chunked_stack import ChunkedStack
 from ...numerics import feature_scores, gaussian_scores
 from ...numerics.expectation_propagation import (
     NormalScores,
@@ -298,9 +298,9 @@ class FeaturesOfLandmarks:
     def _made(self, unscaled: Values) -> Features:
         source = self.hyperparameters.source
         landmarks = self.hyperparameters.landmarks
-        if isinstance(source, DaskStack):
+        if isinstance(source, ChunkedStack):
             own = self.hyperparameters.covariance_of_landmarks(unscaled)
-            return ChunkedFeatures(source, unscaled["beta"], own, landmarks)
+            return ChunkedFeatures(source, unscaled["beta"], own)
         K = self.hyperparameters.covariance(unscaled)
         return Features.of_landmarks(K, K[landmarks])
 

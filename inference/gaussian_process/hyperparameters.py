@@ -17,7 +17,6 @@ from scipy.special import gammaln
 from ...models.combinations.sums import DirichletWeights
 from ...models.gaussian_process import (
     JITTER,
-    OWN,
     GaussianProcessClassification,
     GaussianProcessRegression,
 )
@@ -199,7 +198,7 @@ class Hyperparameters:
         if self.source.in_memory:
             own = self._model.kernel_values()[:, self.landmarks]
         else:
-            own = self._model[OWN].get_value()
+            own = self._model["K"].get_value()
         jitters = JITTER * np.einsum("kmm->k", own) / own.shape[1]
         return own + jitters[:, None, None] * np.eye(own.shape[1])
 

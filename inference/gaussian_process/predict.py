@@ -16,12 +16,11 @@ from scipy.stats import norm, qmc
 from xarray import DataArray, Dataset, DataTree
 
 from ...models.gaussian_process import (
-    OWN,
     GaussianProcessClassification,
     GaussianProcessRegression,
 )
-from ...models.kernels.dask_stack import compared_objects
 from ...models.kernels.source import VARIANCE
+from ...models.kernels.stack import compared_objects
 from ...numerics.gaussian_process import cholesky, solve_triangular
 from ...numerics.softmax import softmax
 from ...validation import argument_error
@@ -112,10 +111,10 @@ def _variances(model: GaussianProcess, stack: DataArray) -> Array:
         known = stack[VARIANCE].transpose("kernel", "obs").to_numpy().copy()
     if model.kernel_source.parameters:
         return np.where(np.isnan(known), 1.0, known)
-    if OWN in model.named_vars:
-        trained = np.einsum("kmm->km", model[OWN].get_value())
-    else:
+    if model.kernel_source.in_memory:
         trained = model.kernel_values()[:, model.landmarks, np.arange(len(model.landmarks))]
+    else:
+        trained = np.einsum("kmm->km", model["K"].get_value())
     for row, diagonal, name in zip(known, trained, stack["kernel"].values, strict=True):
         missing = np.isnan(row)
         if missing.any() and np.ptp(diagonal) > EQUAL_VARIANCES * np.abs(diagonal).max():

@@ -17,7 +17,7 @@ __all__ = ["PROBIT", "fit_multinomial_probit"]
 PROBIT = Paper(
     MultinomialProbit,
     gibbs=Algorithm(multinomial_probit_steps, unless=unknown_rule),
-    vb=Algorithm(variational_probit, unless=unsupported, in_blocks=True),
+    vb=Algorithm(variational_probit, unless=unsupported),
     predict=partial(predict_classes, probabilities_of),
     identified=identified_quantities,
     identified_reads=["W"],

@@ -30,7 +30,7 @@ which would end at lower maxima.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -45,11 +45,9 @@ from ...models.combinations.normal_coordinates import (
 )
 from ...models.combinations.products import FixedProduct, Product
 from ...models.combinations.sums import Binary, Combination, FixedWeights, Mean, WeightedSum
-from ...models.kernels.dask_stack import DaskStack
 from ...models.learned_scale import LearnedScale
 from ...models.multinomial_probit import Composition, MultinomialProbit
-from ...numerics.threads import InMemory, blocks_of
-from ...validation import Count, Positive, PositiveOrInf, argument_error
+from ...validation import Count, Positive, PositiveOrInf
 from ..engine.engine import Run, unknown_combination
 from ..engine.result import VariationalOutput
 from ..variational.ascent import (
@@ -86,13 +84,12 @@ CONTRASTS = 200
 class Data:
     """Inputs of the updates.
 
-    `labels` are parts of the class codes, by block of objects. The kernels of `family` have the
-    composite kernel as their weighted sum; `known` are these kernels if they have no parameters and
-    exponents to learn. `prior` is that of concentrations, if there are any.
+    The kernels of `family` have the composite kernel as their weighted sum; `known` are these
+    kernels if they have no parameters and exponents to learn. `prior` is that of concentrations, if
+    there are any.
     """
 
-    labels: Sequence[Any]
-    n_objects: int
+    codes: npt.NDArray[np.intp]
     n_classes: int
     tau: float
     upsilon: float
@@ -120,22 +117,13 @@ class Data:
         """Prepare the kernels and the class codes (N,); the products cost O(S^2 N M^2)."""
         family = KernelFamily(composition)
         known = None
-        source = composition.source
-        if isinstance(source, DaskStack):
-            if len(codes) != (n := source.stack.sizes["obs"]):
-                rule = f"one of each of the {n} objects"
-                raise argument_error("labels", "VB", rule, f"{len(codes)}")
-            known = ExpectedKernels.of(source)
-            labels = source.held(codes)
-        else:
-            labels = [codes[objects] for objects in blocks_of(len(codes))]
-            if not len(family.coordinates):
-                known = ExpectedKernels.of(InMemory(family.stack(np.empty(0))))
+        if not len(family.coordinates):
+            known = ExpectedKernels.of(family.stack(np.empty(0)))
         combination = composition.rule
         prior = None
         if isinstance(combination, Mean):
             prior = Gamma(combination.mu, combination.lam)
-        return cls(labels, len(codes), n_classes, tau, upsilon, family, known, combination, prior)
+        return cls(codes, n_classes, tau, upsilon, family, known, combination, prior)
 
 
 @dataclass(frozen=True)
@@ -179,7 +167,7 @@ def start(data: Data, beta: Array) -> State:
     none = np.zeros((data.n_classes, len(gram)))
     return State(
         kernels=kernels,
-        utilities=kernels.utilities(weights.mean, none, data.labels),
+        utilities=kernels.utilities(weights.mean, none, data.codes),
         W_mean=none,
         W_var=none,
         W_gram=gram,
@@ -215,7 +203,7 @@ def update(data: Data, state: State) -> State:
 
 def _update_utilities(data: Data, state: State) -> State:
     """Q(Y), eqs 6-8, B.1."""
-    utilities = state.kernels.utilities(state.weights.mean, state.W_mean, data.labels)
+    utilities = state.kernels.utilities(state.weights.mean, state.W_mean, data.codes)
     return replace(state, utilities=utilities)
 
 
@@ -305,8 +293,6 @@ COORDINATES = Coordinates(_coordinates, _at_coordinates)
 
 def unsupported(model: MultinomialProbit) -> str | None:
     """Why VB does not apply to a model; None when it does."""
-    if isinstance(model.upsilon, LearnedScale) and not model.kernel_source.in_memory:
-        return "it cannot learn upsilon of kernels in a Dask array; give a number"
     rule = model.combination
     rules = list[type](RULES_WITH_FACTORS)
     if isinstance(rule, WeightedSum) and hasattr(rule, "variational_factor"):
@@ -363,7 +349,7 @@ def best_of_starts(
     rule = data.rule
     if isinstance(rule, Mean):
         check_prior(rule.mu, rule.lam, rule, ("mu", "lam"), "VB on MultinomialProbit")
-    contrasts = data.n_objects * max(data.n_classes - 1, 2)
+    contrasts = len(data.codes) * max(data.n_classes - 1, 2)
     remaining = REMAINING * max(1.0, contrasts / CONTRASTS) if remaining is None else remaining
     composition = data.family.composition
     return multistart_ascent(
@@ -401,8 +387,7 @@ def _parameters(data: Data, state: State, model: MultinomialProbit) -> xr.Datase
     """Parameters of q."""
     given = (state.W_mean, state.W_var, data.tau, state.zeta_rate, state.weights)
     variables = parameters_of_factors(*given, state.psi, data.family)
-    if len(state.utilities.mean):
-        variables["y_mean"] = ("obs", "class"), state.utilities.mean
+    variables["y_mean"] = ("obs", "class"), state.utilities.mean
     return as_dataset(variables, model)
 
 

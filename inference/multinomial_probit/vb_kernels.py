@@ -4,8 +4,7 @@ If the composite kernel is linear in the learned weights, the kernels and their 
 otherwise expectations are taken under the factor of exponents and kernel parameters, `Normal`.
 
 One pass over the objects computes all that an iteration needs from the data: the expected utilities
-and their products with the kernels. For kernels in a Dask array, sums are added where the chunks
-are: an iteration moves W (C, M) to each worker, and S C M numbers from one of them.
+and their products with the kernels.
 
 Exponents beta of a product and kernel parameters theta share one factor of their coordinates psi
 with prior N(0, I) (`normal_coordinates`). Mean field gives
@@ -21,10 +20,10 @@ that the bound cannot fall: Gauss-Hermite products for up to three coordinates, 
 nodes with the exact mean and covariance.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -33,11 +32,10 @@ from scipy.stats import norm, qmc
 
 from ...models.combinations.normal_coordinates import NormalCoordinates
 from ...models.combinations.sums import WeightedSum
-from ...models.kernels.dask_stack import DaskStack, rows_of
 from ...models.multinomial_probit import Composition
 from ...numerics.kernel_products import KernelProducts
 from ...numerics.probit import log_probability_and_gradient
-from ...numerics.threads import InMemory, blocks_of
+from ...numerics.threads import sums_over_blocks
 
 type Array = npt.NDArray[np.float64]
 type LogDensity = Callable[[Array], float]
@@ -150,7 +148,7 @@ class Normal:
 class ExpectedUtilities(NamedTuple):
     """`log_z` is sum_n log P(t_n | f_n), `square` sum_nc f_nc^2, `products` (S, C, M) are E[Y]'K_s.
 
-    `mean` is E[y] (N, C), of no objects for a Dask array.
+    `mean` is E[y] (N, C).
     """
 
     log_z: float
@@ -161,35 +159,34 @@ class ExpectedUtilities(NamedTuple):
 
 @dataclass(frozen=True)
 class ExpectedKernels:
-    """Expectations of kernels (S, N, M) and of their products K_i'K_j."""
+    """Expectations of kernels, the `design` (S, N, M), and of their products K_i'K_j."""
 
-    source: InMemory | DaskStack
+    design: Array
     products: KernelProducts
 
     @classmethod
-    def of(cls, source: InMemory | DaskStack) -> Self:
-        """Compute the products of known kernels, where they are; O(S^2 N M^2)."""
-        if isinstance(source, InMemory):
-            return cls(source, KernelProducts.of(source.design))
-        (products,) = source.total(_products_of_chunk)
-        return cls(source, KernelProducts(products))
+    def of(cls, design: Array) -> Self:
+        """Compute the products of known kernels; O(S^2 N M^2)."""
+        return cls(design, KernelProducts.of(design))
 
     def utilities(
-        self, weights: Array, regressors: Array, labels: Sequence[Any]
+        self, weights: Array, regressors: Array, codes: npt.NDArray[np.intp]
     ) -> ExpectedUtilities:
         """Expect utilities y_n ~ N(f_n, I) whose largest is that of class t_n (eqs 7-8).
 
-        f_n = sum_s beta_s W k_sn for weights (S,) and regressors W (C, M); `labels` are the parts
-        of the class codes. O(S N M C + N C^1.5).
+        f_n = sum_s beta_s W k_sn for weights (S,) and regressors W (C, M); `codes` are those of the
+        classes (N,). O(S N M C + N C^1.5).
         """
-        means: Sequence[Array | None] = [None] * len(labels)
-        mean = np.empty((0, len(regressors)))
-        if isinstance(self.source, InMemory):
-            mean = np.empty((self.source.design.shape[1], len(regressors)))
-            means = self.source.parts(mean)
-        log_z, square, products = self.source.total(
-            _sums_of_utilities, weights, regressors, by_object=[labels, means]
-        )
+        mean = np.empty((len(codes), len(regressors)))
+
+        def sums(objects: slice) -> tuple[float, float, Array]:
+            kernels = self.design[:, objects]
+            f = np.tensordot(weights, kernels @ regressors.T, axes=1)
+            log_p, gradient = log_probability_and_gradient(f, codes[objects])
+            y = np.add(f, gradient, out=mean[objects])
+            return float(log_p.sum()), float(np.vdot(f, f)), y.T @ kernels
+
+        log_z, square, products = sums_over_blocks(sums, len(codes))
         return ExpectedUtilities(log_z, square, mean, products)
 
 
@@ -226,7 +223,7 @@ class KernelFamily:
             stack = self.stack(psi)
             design = design + weight * stack
             products = products + weight * KernelProducts.of(stack).products
-        return ExpectedKernels(InMemory(design), KernelProducts(products))
+        return ExpectedKernels(design, KernelProducts(products))
 
     def log_likelihood(
         self, target: Array, mean: Array, second_moment: Array, moment: Array
@@ -248,30 +245,3 @@ class KernelFamily:
             return float(linear - 0.5 * quadratic)
 
         return of
-
-
-def _products_of_chunk(chunk: npt.NDArray[np.floating]) -> tuple[Any]:
-    parts = (np.asarray(chunk[:, part], dtype=float) for part in rows_of(chunk))
-    return (sum(KernelProducts.of(part).products for part in parts),)
-
-
-def _sums_of_utilities(
-    chunk: npt.NDArray[np.floating],
-    labels: npt.NDArray[np.integer],
-    mean: Array | None,
-    weights: Array,
-    regressors: Array,
-) -> tuple[float, float, Array]:
-    """log_z, square and products of `ExpectedUtilities`; writes E[y] to `mean`, if it is given."""
-    log_z = 0.0
-    square = 0.0
-    products = np.zeros(())
-    for objects in blocks_of(len(labels)):
-        kernels = np.asarray(chunk[:, objects], dtype=float)
-        f = np.tensordot(weights, kernels @ regressors.T, axes=1)
-        log_p, gradient = log_probability_and_gradient(f, labels[objects])
-        y = np.add(f, gradient, out=None if mean is None else mean[objects])
-        log_z += float(log_p.sum())
-        square += float(np.vdot(f, f))
-        products = products + y.T @ kernels
-    return log_z, square, products

@@ -48,7 +48,6 @@ from ...models.combinations.sums import Combination, FixedWeights, Mean, Weighte
 from ...models.learned_scale import LearnedScale
 from ...models.multinomial_probit import MultinomialProbit
 from ...numerics.expected_probit import Codes, ExpectedProbit
-from ...numerics.threads import InMemory
 from ..engine.engine import Run
 from ..engine.result import VariationalOutput
 from ..variational.ascent import FIRST_ROUND, multistart_ascent
@@ -137,7 +136,7 @@ class Data:
         rule = model.combination
         known = None
         if not len(family.coordinates):
-            known = ExpectedKernels.of(InMemory(family.stack(np.empty(0))))
+            known = ExpectedKernels.of(family.stack(np.empty(0)))
         prior = Gamma(rule.mu, rule.lam) if isinstance(rule, Mean) else None
         given = (model.label_codes, model.n_classes, model.tau, model.upsilon)
         return cls(*given, family, known, rule, prior)
@@ -166,7 +165,7 @@ class Point:
     @property
     def design(self) -> Array:
         """Expected kernels (S, N, M)."""
-        return _design(self.kernels)
+        return self.kernels.design
 
     def towards(self, other: Self, share: float, *, factors: bool) -> Self:
         """Sites between these and another point's; with `factors`, the rest is the other's."""
@@ -205,11 +204,6 @@ class State:
         return self.point.weights
 
 
-def _design(kernels: ExpectedKernels) -> Array:
-    assert isinstance(kernels.source, InMemory)
-    return kernels.source.design
-
-
 def start(data: Data, beta: Array) -> State:
     """State before the first iteration: scores of zero, kernel weights `beta`."""
     psi = None if data.known is not None else data.family.start(beta)
@@ -221,7 +215,7 @@ def start(data: Data, beta: Array) -> State:
         upsilon = LogNormal(float(np.log(given.median)), min(given.sigma, FIRST_SD))
     else:
         upsilon = LogNormal(float(np.log(given)))
-    n_objects, n_basis = _design(kernels).shape[1:]
+    n_objects, n_basis = kernels.design.shape[1:]
     sites = np.zeros((n_objects, 1 if data.n_classes == 2 else data.n_classes))
     point = Point(
         precision=np.full((data.n_classes, n_basis), data.tau / upsilon.rate),
@@ -347,7 +341,7 @@ def fit_marginal_probit(
     remaining: float | None = None,
     starts: int | None = None,
 ) -> VariationalOutput:
-    """Fit q from several starts; `variational_probit` explains the settings. Kernels are in memory.
+    """Fit q from several starts; `variational_probit` explains the settings.
 
     LinAlgError when the kernels' scale makes a covariance numerically singular.
     """

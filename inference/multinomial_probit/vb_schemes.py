@@ -63,7 +63,4 @@ def takes_marginal(model: MultinomialProbit, scheme: str) -> bool:
     if scheme == "paper" and learned:
         rule = "'auto' or 'marginal', which learn upsilon"
         raise argument_error("scheme", "VB", rule, repr(scheme))
-    if scheme == "marginal" and not model.kernel_source.in_memory:
-        rule = "'auto' or 'paper' for kernels in a Dask array"
-        raise argument_error("scheme", "VB", rule, repr(scheme))
     return scheme == "marginal" or learned

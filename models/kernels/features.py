@@ -1,6 +1,5 @@
 """Objects in one or several feature spaces: an array, or a dict of arrays of the same objects."""
 
-import sys
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
@@ -13,6 +12,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from ...validation import argument_error, check_finite, check_name, check_one_table, check_real
+from .chunks import checked_features, is_chunked
 from .labels import (
     as_frame,
     check_complete,
@@ -33,8 +33,8 @@ LEAST_RELATIVE_SPREAD = 1e-4
 class Objects:
     """The same n objects in one or several feature spaces, a single one under None.
 
-    `features` are arrays or Dask arrays (n, D), `columns` their names, None if there are none. If
-    `numbered`, the labels number new objects without ids.
+    `features` are arrays (n, D), in memory or in chunks, `columns` their names, None if there are
+    none. If `numbered`, the labels number new objects without ids.
     """
 
     features: dict[str | None, Any]
@@ -146,8 +146,8 @@ def _checked(
 ) -> tuple[Any, pd.Index | None]:
     """Numbers of a feature space in the order of `reference` and `expected`, and their names."""
     argument = "X" if space is None else f'X["{space}"]'
-    if is_dask(table):
-        return _features_of_dask(table, argument), None
+    if is_chunked(table):
+        return checked_features(table, argument), None
     values = _as_features(table, argument)
     if not isinstance(table, pd.DataFrame):
         return values, None
@@ -168,28 +168,6 @@ def _checked(
             values = values[:, order]
             columns = columns[order]
     return values, columns
-
-
-def _features_of_dask(X: Any, argument: str) -> Any:
-    """Dask array of float64 whose entries are checked when they are read."""
-    if X.ndim != 2 or 0 in X.shape or X.dtype.kind not in "fiub":
-        got = f"{X.dtype} of shape {X.shape}"
-        raise argument_error(argument, "Kernels", "numbers of shape (objects, features)", got)
-    chunks = dict(zip(("rows", "columns"), X.chunks, strict=True))
-    check_chunks(chunks, "rows", argument, "Kernels", ".rechunk((10_000, -1))")
-    return X.map_blocks(_finite, argument=argument, dtype=float, meta=np.empty((0, 0)))
-
-
-def _finite(block: Any, argument: str, block_info: Any) -> NDArray:
-    values = check_real(block, argument, "Kernels", booleans=True)
-    bad = np.argwhere(~np.isfinite(values))
-    if len(bad):
-        first, column = bad[0].tolist()
-        row = block_info[0]["array-location"][0][0] + first
-        got = f"{len(bad)} NaN or infinite entries in {len(values)} rows that were read, the first "
-        got += f"at position ({row}, {column})"
-        raise argument_error(argument, "Kernels", "finite", got)
-    return values
 
 
 def _as_features(table: Any, argument: str) -> NDArray:
@@ -220,25 +198,6 @@ def labels_after(labels: NDArray, n: int) -> NDArray:
     """Numbers for n new objects without labels, none of which is the label of a training object."""
     start = int(labels.max()) + 1 if np.issubdtype(labels.dtype, np.integer) else 0
     return np.arange(start, start + n)
-
-
-def is_dask(X: Any) -> bool:
-    """Whether X is a Dask array; Dask need not be installed."""
-    dask_array = sys.modules.get("dask.array")
-    return dask_array is not None and isinstance(X, dask_array.Array)
-
-
-def check_chunks(
-    chunks: Mapping[Any, tuple[int, ...]], rows: str, argument: str, owner: str, call: str
-) -> None:
-    """Raise unless chunks, by dim, are of known size and split only `rows`; `call` makes such."""
-    if np.isnan([size for sizes in chunks.values() for size in sizes]).any():
-        got = "unknown sizes: call compute_chunk_sizes() of the Dask array"
-        raise argument_error(argument, owner, "of chunks of known size", got)
-    split = [dim for dim, sizes in chunks.items() if len(sizes) > 1 and dim != rows]
-    if split or 0 in chunks.get(rows, ()):
-        rule = f"of chunks of whole rows: {call}"
-        raise argument_error(argument, owner, rule, f"chunks {dict(chunks)}")
 
 
 def order_of_rows(tables: Sequence[Any]) -> NDArray[np.intp]:

@@ -26,7 +26,7 @@ def gaussian(
         - a number; 1 / n_features by default;
         - "median": 1 / (2 m), with m the median of :math:`{|x_i - x_j|}^2` over pairs of training
           objects, in each feature space; of more than 1,000 objects, 1,000 are drawn with a fixed
-          seed, whatever their order (of a Dask array: by position). See D. Garreau, W. Jitkrittum
+          seed, whatever their order (in chunks: by position). See D. Garreau, W. Jitkrittum
           and M. Kanagawa (2017), Large sample analysis of the median heuristic, arXiv:1707.07269;
         - a `Theta`: gamma is learned; ``Theta(ard=True)`` learns one for each feature,
           :math:`\exp(-\sum_d \gamma_d (x_d - x'_d)^2)`.

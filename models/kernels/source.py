@@ -32,7 +32,7 @@ class KernelSource:
     """Kernels of a declaration: its data ``K``, if it has kernels.
 
     Subclasses are `CompletedRows`, whose draws replace the data, `ParametricStack`, whose
-    parameters are learned, and `DaskStack`, which stays where Dask has it.
+    parameters are learned, and `ChunkedStack`, of which the data are a part.
     """
 
     in_memory: ClassVar[bool] = True
@@ -45,8 +45,8 @@ class KernelSource:
     #: Why the kernels are not the data ``K`` of their model; empty if they are.
     not_data: ClassVar[str] = ""
 
-    def declare(self, stack: xr.DataArray) -> TensorVariable | None:
-        """Declare data in the open model; kernels (kernel, obs, basis), None if not in memory."""
+    def declare(self, stack: xr.DataArray) -> TensorVariable:
+        """Declare data in the open model; the kernels (kernel, obs, basis)."""
         n_kernels, _, n_basis = stack.shape
         # ``pm.set_data`` can change the number of objects alone.
         return pm.Data("K", stack.values, dims=DIMS, shape=(n_kernels, None, n_basis))

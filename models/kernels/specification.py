@@ -21,14 +21,12 @@ from numpy.typing import NDArray
 from ...validation import Seed, argument_error, check_count, check_name, integer_seed
 from . import base
 from .base import NORMALIZATIONS, BaseKernel, normalize, scale_to_trace
-from .features import Objects, feature_spaces, fingerprint, is_dask, order_of_rows
+from .chunks import by_object, is_chunked, kernels_by_chunk
+from .features import Objects, feature_spaces, fingerprint, order_of_rows
 from .labels import NUMBERED, check_distinct
 from .source import DIMS, LANDMARK, VARIANCE, LearnedKernel, ParametricStack
 from .stack import ORIGIN, Origin
 from .warnings import warn_of_constant, warn_of_unequal_scales
-
-#: Largest chunk of a Dask array of kernels, in numbers (64 MB).
-CHUNK_NUMBERS = 8_000_000
 
 
 @dataclass(frozen=True)
@@ -164,8 +162,7 @@ class Kernels:
 
         Notes
         -----
-        O(S N m D); no N x N matrix is formed. Rows are told apart by their features; a Dask array
-        is read once more for that.
+        O(S N m D); no N x N matrix is formed. Rows are told apart by their features.
 
         Examples
         --------
@@ -191,26 +188,23 @@ class Kernels:
             The objects of the rows; of a dict, in one feature space per entry. DataFrames are
             aligned by label: the index has the ids of the objects, and columns of new objects get
             the order of the training features. A precomputed kernel takes similarities instead of
-            features: (N, N) for training, (n, N) for new objects. Of a Dask array, in chunks of
-            whole rows, kernels are computed when they are needed.
+            features: (N, N) for training, (n, N) for new objects.
         X_train : the same of N rows, optional
-            The training objects; needed if `X` are new objects. A Dask array serves landmarks.
+            The training objects; needed if `X` are new objects.
 
         Returns
         -------
         DataArray of shape (S, n, M)
             Dims "kernel", "obs", "basis", with coords. The numbers of new objects without ids
-            continue those of the training objects. If X is a Dask array, so is the stack, in the
-            same chunks of objects or smaller ones of 64 MB. If a kernel has parameters to learn
-            (`Theta`): a `ParametricStack`, which models and `predict` accept instead.
+            continue those of the training objects. If a kernel has parameters to learn (`Theta`): a
+            `ParametricStack`, which models and `predict` accept instead.
 
         Raises
         ------
         ValueError
             For inputs that are not finite and two-dimensional, differ in objects or features
             (which are named), lack a feature space, cannot be normalised, or are so large that
-            kernels overflow; and for a Dask array that the kernels cannot read by rows. NaN in a
-            Dask array raises when its chunk is read.
+            kernels overflow.
 
         Warns
         -----
@@ -221,6 +215,10 @@ class Kernels:
         Notes
         -----
         Costs O(S n N D).
+
+        If X is a Dask array in chunks of whole rows, so is the stack, in the same chunks of objects
+        or smaller ones of 64 MB, which are computed when they are needed; NaN raises when its chunk
+        is read. For kernels at landmarks, `X_train` can be one, too.
         """
         trained = self.on_training(X if X_train is None else X_train)
         return trained(trained.objects if X_train is None else X)
@@ -239,7 +237,7 @@ class Kernels:
         taken = {member.name_on(space) for member, space in pairs if member.name is not None}
         for member, space in pairs:
             features = train.features[space]
-            if member.landmarks is None and is_dask(features):
+            if member.landmarks is None and is_chunked(features):
                 rule = "training objects in memory, for kernels that keep all of them: "
                 rule += "X.compute(), or kernels.landmarks(500)"
                 raise argument_error("X", "Kernels", rule, "a Dask array")
@@ -331,9 +329,9 @@ class TrainedKernels:
         if new is train:
             for space in dict.fromkeys(member.space for member in members if member.sums_features):
                 warn_of_unequal_scales(train.features[space], space)
-        on_dask = any(is_dask(new.features[member.space]) for member in members)
-        values = self._values_of_dask(new) if on_dask else self._values(new)
-        if new is train and not on_dask:
+        in_chunks = any(is_chunked(new.features[member.space]) for member in members)
+        values: Any = self._values_by_chunk(new) if in_chunks else self._values(new)
+        if new is train and not in_chunks:
             for member, of_member in zip(members, values, strict=True):
                 if member.sums_features:
                     warn_of_constant(of_member, train.features[member.space], member.name)
@@ -350,10 +348,14 @@ class TrainedKernels:
         if len(shared) == 1 and (landmarks := shared.pop()) is not None:
             rows = self._landmarks[landmarks]
             coords[LANDMARK] = "basis", train.labels[rows]
-        if new is not train and not on_dask and all(member.kernel.is_kernel for member in members):
+        if new is not train and all(member.kernel.is_kernel for member in members):
             pairs = zip(members, self.functions, strict=True)
-            own = [function.variances(new.features[member.space]) for member, function in pairs]
-            coords[VARIANCE] = ("kernel", "obs"), np.stack(own)
+            own = [by_object(each.variances, new.features[member.space]) for member, each in pairs]
+            variances: Any = np.stack(own)
+            if in_chunks:
+                # As xarray asks of all arrays of a stack.
+                variances = variances.rechunk(values.chunks[:2])
+            coords[VARIANCE] = ("kernel", "obs"), variances
         stack = xr.DataArray(
             values,
             dims=DIMS,
@@ -408,37 +410,18 @@ class TrainedKernels:
         _one_width({name: values.shape[1] for name, values in columns.items()})
         return np.stack([*columns.values()])
 
-    def _values_of_dask(self, new: Objects) -> Any:
-        """Dask array (S, n, M) in the features' chunks of objects, or smaller ones of 64 MB."""
-        import dask
-        import dask.array as da
-
+    def _values_by_chunk(self, new: Objects) -> Any:
+        """Kernels (S, n, M) of objects in chunks, computed when they are read."""
         for member in self.members:
             if isinstance(member.kernel, base.LearnedGaussian | base.BasisExpansion):
                 rule = "kernels without parameters to learn, and no functions, for a Dask array"
                 raise argument_error("kernels", "Kernels", rule, repr(member.kernel.title))
         n_train = len(self.objects.labels)
         widths = {m.name: m.landmarks[0] if m.landmarks else n_train for m in self.members}
-        width = _one_width(widths)
-        kernels = [(m.space, f) for m, f in zip(self.members, self.functions, strict=True)]
-        spaces = list(dict.fromkeys(member.space for member in self.members))
-        features = [new.features[space] for space in spaces]
-        rows = next(X.chunks[0] for X in features if is_dask(X))
-        most = max(1, CHUNK_NUMBERS // (len(kernels) * width))
-        size = rows if max(rows) <= most else most
-        features = [da.asarray(X).rechunk((size, -1)) for X in features]
-        # One task holds the kernels, which go to each worker once.
-        shared = dask.delayed(list, pure=False)(dask.delayed(kernels, traverse=False))
-
-        def of_chunk(*features: NDArray, kernels: list[Any]) -> NDArray:
-            by_space = dict(zip(spaces, features, strict=True))
-            return np.stack([function(by_space[space]) for space, function in kernels])
-
-        return da.map_blocks(
-            of_chunk, *features, kernels=shared,
-            new_axis=0, chunks=((len(kernels),), features[0].chunks[0], (width,)), dtype=float,
-            meta=np.empty((0, 0, 0)),
-        )  # fmt: skip
+        pairs = zip(self.members, self.functions, strict=True)
+        functions = [(member.space, function) for member, function in pairs]
+        features = {member.space: new.features[member.space] for member in self.members}
+        return kernels_by_chunk(functions, features, _one_width(widths))
 
 
 @dataclass(frozen=True)
@@ -490,11 +473,8 @@ def _function_of(member: Member, train: Objects, landmarks: Mapping[Any, Any]) -
         X = np.asarray(objects[landmarks[member.landmarks]])
     if member.landmarks and "trace" in steps and "unit" not in steps:
         # The trace is that of all training objects.
-        if is_dask(objects):
-            diagonal = objects.map_blocks(kernel.diagonal, drop_axis=1, dtype=float).compute()
-        else:
-            diagonal = kernel.diagonal(objects)
-        scale = scale_to_trace(float(diagonal.sum()), len(objects), member.name)
+        trace = float(np.asarray(by_object(kernel.diagonal, objects)).sum())
+        scale = scale_to_trace(trace, len(objects), member.name)
         steps = ()
     return NormalizedKernel(kernel, X, scale, steps, member.name)
 

@@ -37,7 +37,7 @@ from .labels import (
     order_of,
     square_order,
 )
-from .source import DIMS, LANDMARK, CompletedRows
+from .source import DIMS, IN_MEMORY, LANDMARK, CompletedRows, KernelSource, ParametricStack
 
 #: Attribute of a stack with the relative size of rounding errors of the kernels it was made from.
 PRECISION = "precision"
@@ -229,6 +229,21 @@ def labelled(kernels: Any, like: xr.DataArray | None, owner: str, argument: str)
     return stack if like is None else _in_order_of(stack, like, owner, argument)
 
 
+def read_kernels(kernels: Any, owner: str) -> tuple[xr.DataArray, KernelSource]:
+    """Check kernels in any form, and find out where they come from; (kernel, obs, basis)."""
+    if isinstance(kernels, ParametricStack):
+        return as_stack(kernels.start, owner=owner), kernels
+    if isinstance(kernels, xr.DataArray) and kernels.chunks is not None:
+        rule = "in memory: compute() of the DataArray loads it. GaussianProcessClassification and "
+        rule += "GaussianProcessRegression read Dask arrays of kernels at landmarks"
+        raise argument_error("kernels", owner, rule, "a DataArray of a Dask array")
+    stack = as_stack(kernels, owner=owner)
+    # Matrices that are not square are most likely features, unless a DataArray says otherwise.
+    if not isinstance(kernels, xr.DataArray):
+        check_gram(stack, owner, "kernels", ", for basis functions kz.kernels.as_stack(functions)")
+    return stack, kernels if isinstance(kernels, CompletedRows) else IN_MEMORY
+
+
 def check_gram(stack: xr.DataArray, owner: str, argument: str, besides: str = "") -> None:
     """Raise unless a stack holds kernels between its own objects; `besides` says what else may."""
     rows = stack["obs"].values
@@ -242,37 +257,10 @@ def check_gram(stack: xr.DataArray, owner: str, argument: str, besides: str = ""
     raise argument_error(argument, owner, rule + besides, got)
 
 
-def of_objects(stack: xr.DataArray, rows: NDArray[np.intp]) -> xr.DataArray:
-    """Take some objects of a stack, in memory; of a Dask array one chunk at a time.
-
-    Dask's own selection holds all chunks at once where the rows are in no order.
-    """
-    if stack.chunks is None:
-        return stack.isel(obs=rows)
-    import dask
-
-    starts = np.cumsum([0, *stack.chunksizes["obs"][:-1]])
-    order = np.argsort(rows, kind="stable")
-    # Positions of each chunk's rows, in the order of the chunks.
-    positions = np.split(order, np.searchsorted(rows[order], starts[1:]))
-    task = dask.delayed(_copied_rows, pure=False)
-    chunks = zip(stack.data.to_delayed().ravel(), positions, starts, strict=True)
-    parts = [task(block, rows[here] - start) for block, here, start in chunks if len(here)]
-    together = np.concatenate(dask.compute(*parts), axis=1)
-    values = np.empty_like(together)
-    values[:, order] = together
-    return stack.isel(obs=rows).copy(data=values)
-
-
-def _copied_rows(block: NDArray, rows: NDArray[np.intp]) -> NDArray:
-    return np.asarray(block)[:, rows]
-
-
 def rows_of_landmarks(stack: xr.DataArray, owner: str, argument: str) -> NDArray[np.intp]:
     """Rows (M,) of the objects whose kernels are the columns; all in order, of Gram matrices.
 
-    Raises ValueError unless each column is of another object, and the kernels between the landmarks
-    are symmetric and positive semidefinite. O(S M^3).
+    Raises ValueError unless each column is of another object.
     """
     if np.array_equal(stack["obs"].values, stack["basis"].values):
         return np.arange(stack.sizes["obs"])
@@ -288,14 +276,21 @@ def rows_of_landmarks(stack: xr.DataArray, owner: str, argument: str) -> NDArray
         raise argument_error(argument, owner, rule, got)
     check_distinct(landmarks, argument, owner, "of distinct landmarks")
     first = dict(zip(reversed(objects.tolist()), range(len(objects))[::-1], strict=True))
-    rows = np.array([first[label] for label in landmarks.tolist()])
-    own = of_objects(stack, rows)
+    return np.array([first[label] for label in landmarks.tolist()])
+
+
+def check_landmarks(own: xr.DataArray, owner: str, argument: str) -> None:
+    """Raise unless kernels between landmarks are symmetric and positive semidefinite. O(S M^3)."""
     tolerance = precision_of(own)
-    for matrix, name in zip(own.to_numpy(), stack["kernel"].values, strict=True):
+    for matrix, name in zip(own.to_numpy(), own["kernel"].values, strict=True):
         entry = f'{argument}["{name}"] between the landmarks'
         check_square_symmetric(matrix, entry, owner, tolerance=tolerance)
         check_psd((matrix + matrix.T) / 2, entry, owner, tolerance=tolerance)
-    return rows
+
+
+def compared_objects(n: int) -> NDArray[np.intp]:
+    """Positions of up to 40 of n objects, evenly spaced, on which results are compared."""
+    return np.unique(np.linspace(0, n - 1, 40).round().astype(np.intp))
 
 
 def _entries(kernels: Any, names: Iterable[Any], argument: str) -> list[str]:

@@ -149,7 +149,10 @@ def test_time_is_shared_by_the_chains_of_a_worker(model, here, client, monkeypat
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"callback": print}, "'callback' argument of fit must be left out while a Dask client"),
+        (
+            {"callback": print},
+            "'callback' argument of fit must be left out while chains run on the workers",
+        ),
     ],
 )
 def test_arguments_that_need_one_process_are_refused(

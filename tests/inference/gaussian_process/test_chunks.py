@@ -3,17 +3,13 @@
 import numpy as np
 import pymc as pm
 import pytest
-import xarray as xr
 
 import kernelzoo as kz
 from kernelzoo.inference.gaussian_process.chunks import ChunkedFeatures
 from kernelzoo.inference.gaussian_process.inla import Posterior
-from kernelzoo.models.kernels.dask_stack import DaskStack
-from kernelzoo.models.kernels.stack import of_objects
 from kernelzoo.numerics.features import Features
 from kernelzoo.numerics.gaussian_scores import Sites
 
-dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")
 
 KERNELS = (kz.gaussian(0.3) | kz.linear()).normalize("trace").landmarks(12)
@@ -63,7 +59,8 @@ def test_chunks_have_the_answers_of_kernels_in_memory(X, name):
     for each in (X, da.from_array(X, chunks=(17, -1))):
         model = declared(name, KERNELS(each), X)
         result = kz.fit(model, engine, draws=20, random_seed=1, progressbar=False)
-        predicted = kz.predict(model, result, KERNELS(new, X), progressbar=False)
+        new_objects = new if each is X else da.from_array(new, chunks=(2, -1))
+        predicted = kz.predict(model, result, KERNELS(new_objects, X), progressbar=False)
         found.append((result, predicted, model))
     (whole, expected, _), (chunked, predicted, model) = found
     for variable in ("v", "f"):
@@ -82,36 +79,6 @@ def test_the_mode_in_chunks_is_that_in_memory(X, name):
     whole, chunked = (kz.fit(model, "map", progressbar=False) for model in models)
     for variable in ("v", "f"):
         assert np.allclose(chunked["point"][variable], whole["point"][variable], atol=1e-7)
-
-
-def test_chunks_are_in_memory_one_at_a_time():
-    made, used, waiting = [0], [0], []
-
-    def block(x):
-        made[0] += 1
-        return x[None] + np.ones((1, 1, 4))
-
-    def total(chunk, weight):
-        used[0] += 1
-        waiting.append(made[0] - used[0])
-        return (weight * chunk.sum(),)
-
-    chunks = da.zeros((80, 1), chunks=(4, 1)).map_blocks(
-        block, new_axis=0, chunks=((1,), (4,) * 20, (4,)), dtype=float, meta=np.empty((0, 0, 0))
-    )
-    source = DaskStack(xr.DataArray(chunks, dims=("kernel", "obs", "basis")), np.empty(0))
-    with dask.config.set(scheduler="synchronous"):
-        assert source.total(total, 2.0) == (640.0,)
-    assert max(waiting) <= 1
-
-
-def test_some_objects_of_chunks_are_in_their_order(X):
-    rows = np.random.default_rng(1).permutation(60)[:20]
-    stack = KERNELS(da.from_array(X, chunks=(17, -1)))
-    found = of_objects(stack, rows)
-    assert found.chunks is None
-    assert np.allclose(found, KERNELS(X).to_numpy()[:, rows])
-    assert found["obs"].equals(stack["obs"][rows])
 
 
 def test_hyperparameters_to_learn_are_refused_with_the_way_out(X):

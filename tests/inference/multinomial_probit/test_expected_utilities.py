@@ -6,7 +6,6 @@ import pytest
 from kernelzoo.inference.multinomial_probit.vb_kernels import ExpectedKernels
 from kernelzoo.numerics import probit, threads
 from kernelzoo.numerics.probit import log_probability_and_gradient
-from kernelzoo.numerics.threads import InMemory
 from probit_moments import truncated_moments
 
 N, M, S, C = 2500, 7, 2, 4  # two blocks and a part of one
@@ -20,8 +19,7 @@ def given():
 
 
 def expected_utilities(kernels, weights, regressors, labels):
-    source = InMemory(kernels)
-    return ExpectedKernels(source, None).utilities(weights, regressors, source.parts(labels))
+    return ExpectedKernels(kernels, None).utilities(weights, regressors, labels)
 
 
 def test_sums_are_those_of_all_objects_at_once(given):

@@ -354,7 +354,7 @@ def test_an_iteration_forms_no_matrix_of_the_size_of_the_design():
 
     assert peak(lambda: updates.update(data, state)) < 0.6 * of_one_kernel
     # A composite kernel would be seen.
-    beta, design = state.weights.mean, state.kernels.source.design
+    beta, design = state.weights.mean, state.kernels.design
     assert peak(lambda: np.tensordot(beta, design, axes=1)) > of_one_kernel
 
 

@@ -78,7 +78,7 @@ def test_bound_is_the_monte_carlo_bound(rule, parametric):
     f = np.einsum("dnm,dcm->dnc", K, sample["W"])
     # The mean of q(f): W is independent of what makes the kernel.
     _, state = answer.sample.args
-    expected = np.tensordot(state.weights.mean, state.kernels.source.design, axes=1)
+    expected = np.tensordot(state.weights.mean, state.kernels.design, axes=1)
     f_mean = expected @ answer.parameters["W_mean"].values.T
     each = log_probability(f.reshape(-1, f.shape[2]), np.tile(labels, len(f)))
     likelihood = each.reshape(len(f), -1).sum(axis=1)
@@ -202,7 +202,7 @@ def test_expected_products_are_those_of_draws():
     stacks = np.array([family.stack(p) for p in psi])
     # The diagonal of a product of Gaussian kernels is one.
     apart = ~np.eye(stacks.shape[2], dtype=bool)
-    assert_mean(stacks[:, 0, apart], exact.source.design[0][apart])
+    assert_mean(stacks[:, 0, apart], exact.design[0][apart])
     products = np.einsum("dnm,dnk->dmk", stacks[:, 0], stacks[:, 0])
     assert_mean(products, exact.products.gram(np.ones((1, 1))))
     first = KernelProducts.of(family.stack(factor.mean))

@@ -77,7 +77,7 @@ def scores_and_rest(model, answer, sample):
     """Scores f' of the mean kernel, and what is left of the draws' scores, (draw, N, C)."""
     data, state = answer.sample.args
     point = state.point
-    mean = np.tensordot(point.weights.mean, point.kernels.source.design, axes=1)
+    mean = np.tensordot(point.weights.mean, point.kernels.design, axes=1)
     family = data.family
     draws = len(sample["W"])
     values = [{name: each[d] for name, each in sample.items()} for d in range(draws)]
