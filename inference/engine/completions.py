@@ -133,6 +133,11 @@ def rubin(posterior: Dataset) -> Dataset:
     return suffixed(by_completion=means, mean=mean, within=within, between=between, total=total)
 
 
+def of_completions(result: DataTree, kernels_new: Any) -> bool:
+    """Whether a result, or the kernels of new objects, are of completed kernels."""
+    return "completed_kernels" in result.attrs or isinstance(kernels_new, CompletedRows)
+
+
 def _check_same_completions(model: pm.Model, result: DataTree, kernels_new: Any) -> None:
     """Raise ValueError unless model, result and new kernels are of the same completions."""
     own = getattr(source_of(model), "key", None)

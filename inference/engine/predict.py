@@ -13,7 +13,7 @@ from xarray import DataArray, Dataset, DataTree
 
 from ...user_warnings import numpy_warnings
 from ...validation import Seed, argument_error, check_arguments, integer_seed
-from .completions import predict_each_completion
+from .completions import of_completions, predict_each_completion
 from .paper import models_with, paper_with
 from .progress import track
 from .provenance import check_fitted, check_model
@@ -157,7 +157,11 @@ def predict(
         return returned_dataset(function(*args, keep_draws=keep_draws, **options), "predict", model)
 
     def predict_one(kernels: Any) -> Dataset:
-        return predict_each_completion(predicted, model, result, kernels).assign_attrs(attributes)
+        if of_completions(result, kernels):
+            predictions = predict_each_completion(predicted, model, result, kernels)
+        else:
+            predictions = predicted(model, result, kernels)
+        return predictions.assign_attrs(attributes)
 
     with numpy_warnings():
         if not in_chunks(kernels_new):
