@@ -22,6 +22,8 @@ from .gaussian_process import GAUSSIAN_CLASSIFICATION, GAUSSIAN_REGRESSION
 from .kernel_completion import DIAGONAL_WISHART, MIXTURE, WISHART
 from .multinomial_probit import PROBIT
 from .mutual_completion import MUTUAL
+from .new_objects import check_draws as check_draws
+from .new_objects import stack_of_new_objects as stack_of_new_objects
 
 # All papers of the package.
 for paper in (

@@ -27,7 +27,34 @@ BLOCK_NUMBERS = 8_000_000
 
 
 def stack_of_new_objects(model: pm.Model, kernels_new: Any) -> DataArray:
-    """Kernels (kernel, new obs, basis) of new objects, aligned to the model's, or ValueError."""
+    """Kernels of new objects in the order of the model's kernels and training objects.
+
+    Parameters
+    ----------
+    model : pm.Model
+        Model whose coords are "kernel", "obs" and "basis", as `Declaration.add_kernels` adds them.
+    kernels_new : DataArray, dict of 2-D arrays, array
+        The argument of `predict`.
+
+    Returns
+    -------
+    DataArray (kernel, obs, basis)
+        The labels of "obs" are those of the new objects.
+
+    Raises
+    ------
+    ValueError
+        For kernels against other training objects, of other names or with another normalisation.
+
+    Warns
+    -----
+    KernelWarning
+        When most new objects are like no training object, if the model's kernels are the data "K".
+
+    Examples
+    --------
+    >>> stack = kz.inference.stack_of_new_objects(model, kernels(X_test, X_train))
+    """
     if kernels_new is None:
         rule = "kernels between new and training objects"
         raise argument_error("kernels_new", "predict", rule, "None")
@@ -93,7 +120,25 @@ def compared_rows(result: DataTree) -> DataArray:
 
 
 def check_draws(model: pm.Model, posterior: Dataset, *names: str) -> None:
-    """Raise unless the result holds finite draws of those named variables that are random."""
+    """Raise unless a result has finite draws of all named variables that a model draws.
+
+    Variables that are data in this model, such as fixed weights, need none.
+
+    Parameters
+    ----------
+    model : pm.Model
+    posterior : Dataset
+        Group "posterior" of the result.
+    *names : str
+
+    Raises
+    ------
+    ValueError
+
+    Examples
+    --------
+    >>> kz.inference.check_draws(model, result["posterior"].to_dataset(), "W", "beta")
+    """
     free = {rv.name for rv in model.free_RVs}
     for name in names:
         if name not in free:

@@ -6,7 +6,9 @@ from . import kernels as kernels
 from .composite_function import composite_function as composite_function
 from .composite_kernel import CompositeKernelClassification as CompositeKernelClassification
 from .composite_kernel import CompositeKernelRegression as CompositeKernelRegression
+from .declaration import CompositeDeclaration as CompositeDeclaration
 from .declaration import Declaration as Declaration
+from .declaration import LabelledDeclaration as LabelledDeclaration
 from .diagonal_wishart_completion import DiagonalWishartCompletion as DiagonalWishartCompletion
 from .gaussian_process import GaussianProcessClassification as GaussianProcessClassification
 from .gaussian_process import GaussianProcessRegression as GaussianProcessRegression

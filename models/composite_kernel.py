@@ -23,7 +23,7 @@ from .combinations.sums import Binary, Combination, DirichletWeights, FixedWeigh
 from .declaration import CompositeDeclaration, LabelledDeclaration
 from .distributions.normal import MultivariateNormal
 from .kernels.labels import aligned, as_frame, ids_along, output_names
-from .learned_scale import LearnedScale, check_rate, declared_rate
+from .learned_scale import LearnedScale, check_rate, declared_rate, prior_scale
 from .operations.arrays import matrix_product
 
 #: Rules of combination by name. Learned weights sum to 1, except those of `Binary`.
@@ -69,6 +69,8 @@ class _CompositeKernel(CompositeDeclaration):
     """Common part of regression and classification: all except the likelihood."""
 
     rules = COMBINATIONS
+    any_rule = False
+    any_source = True
     takes = "'mean', DirichletWeights, FixedWeights or Binary (others are for MultinomialProbit)"
 
     sigma: float
@@ -88,7 +90,7 @@ class _CompositeKernel(CompositeDeclaration):
         self.sigma = check_positive(sigma, "sigma", owner)
         self.varsigma = check_rate(varsigma, "varsigma", owner)
         self.bias = check_flag(bias, "bias", owner)
-        stack = self.read_kernels(kernels, combination, self.sigma, self.varsigma)
+        stack = self.read_kernels(kernels, combination, prior_scale(self.sigma, self.varsigma))
         if self.kernel_source.parameters:
             without = "without parameters to learn, which MultinomialProbit takes"
             raise argument_error("kernels", owner, without, repr(self.kernel_source.parameters))

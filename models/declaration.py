@@ -285,28 +285,77 @@ class Declaration(pm.Model):
 
 
 class CompositeDeclaration(Declaration):
-    """A model on a composite kernel: reads and checks the kernels, and the rule that combines them.
+    """Base class of models on several kernels, which a rule with weights combines.
 
-    `rules` are the rules with a name; the model takes these alone or, if `any_rule`, also others.
-    `takes` says it in words.
+    A constructor calls `read_kernels`, and declares in ``with self:`` the data ``K`` with dims
+    ("kernel", "obs", "basis"), the weights ``beta = self.combination.declare()`` and the composite
+    kernel ``self.combination.combine(K, beta)``. A classifier is a `LabelledDeclaration`.
+
+    Attributes
+    ----------
+    combination : Combination
+        Rule in use. That of a single kernel has the fixed weight 1, and ``beta`` is data.
+    rules : mapping of str to type, class attribute
+        Rules that the argument `combination` may name. Default: none.
+    any_rule : bool, class attribute
+        Whether the model takes rules other than these. Default: yes.
+    any_source : bool, class attribute
+        Whether the model takes kernels with parameters to learn and completed kernels, whose draws
+        its engines and predictions must then read. Default: no.
+    takes : str, class attribute
+        The rules in words, for the message that refuses another.
+
+    Examples
+    --------
+    >>> class OnKernels(kz.models.CompositeDeclaration):
+    ...     def __init__(self, kernels, combination=kz.combinations.Mean()):
+    ...         super().__init__()
+    ...         stack = self.read_kernels(kernels, combination)
+    ...         with self:
+    ...             K = pm.Data("K", stack.values, dims=stack.dims)
+    ...             beta = self.combination.declare()
+    ...             f = self.combination.combine(K, beta) @ pm.Normal("alpha", dims="basis")
     """
 
-    rules: ClassVar[Mapping[str, type[Combination]]]
-    any_rule: ClassVar[bool] = False
-    takes: ClassVar[str]
+    rules: ClassVar[Mapping[str, type[Combination]]] = MappingProxyType({})
+    any_rule: ClassVar[bool] = True
+    any_source: ClassVar[bool] = False
+    takes: ClassVar[str] = "a rule such as kz.combinations.Mean()"
 
     combination: Any
 
     def read_kernels(
-        self, kernels: Any, combination: str | Combination, shape: float, rate: float | LearnedScale
+        self, kernels: Any, combination: str | Combination, scale: float = 1.0
     ) -> xr.DataArray:
-        """Check kernels and rule, add the coords and return the stack of kernels.
+        """Check kernels and rule, and add the coords "kernel", "obs" and "basis".
 
-        `shape` and `rate` are those of the precisions of the regression weights.
+        Parameters
+        ----------
+        kernels : DataArray, dict of 2-D arrays, array
+            The constructor's argument.
+        combination : str or Combination
+            The rule, or a name in `rules`; as the attribute `combination` it has its numbers in the
+            order of the kernels.
+        scale : float, default=1
+            Prior scale of the regressors, by which kernels of negligible size are warned of.
+
+        Returns
+        -------
+        DataArray (kernel, obs, basis)
+            The kernels.
+
+        Raises
+        ------
+        ValueError
+            For kernels that `as_stack` refuses, also where their ids disagree, and for kernels and
+            rules that the model does not take.
         """
         owner = type(self).__name__
         stack, self.kernel_source = self._stack_and_source(kernels)
-        if isinstance(combination, str):
+        if not self.any_source and self.kernel_source is not IN_MEMORY:
+            requirement = "complete, in memory and without parameters to learn"
+            raise argument_error("kernels", owner, requirement, type(self.kernel_source).__name__)
+        if isinstance(combination, str) and self.rules:
             check_name(combination, self.rules, "combination", owner)
             combination = self.rules[combination]()
         known = isinstance(combination, tuple(self.rules.values()))
@@ -316,10 +365,9 @@ class CompositeDeclaration(Declaration):
         self.combination = combination.for_kernels(stack["kernel"].values)
         for each in self.kernel_source.stacks(stack):
             self.combination.check(each)
-        start = rate.median if isinstance(rate, LearnedScale) else rate
         # Of kernels in chunks, warnings would take a pass. Widths that are learned will change.
         if (source := self.kernel_source).in_memory:
-            warn_of_negligible(stack, owner, (start / shape) ** 0.5)
+            warn_of_negligible(stack, owner, scale)
             fixed = source.fixed if isinstance(source, ParametricStack) else stack
             warn_of_near_identity(fixed, owner)
         self.add_kernels(stack)
@@ -342,12 +390,46 @@ class CompositeDeclaration(Declaration):
 
 
 class LabelledDeclaration(CompositeDeclaration):
-    """A classifier on a composite kernel: its classes."""
+    """Base class of classifiers on several kernels: a `CompositeDeclaration` with classes.
+
+    A constructor calls `read_labels` after `read_kernels`, and declares the codes that it returns
+    as the data ``labels`` with dim "obs". Engines read the current codes in `label_codes`.
+
+    Examples
+    --------
+    >>> class Classifier(kz.models.LabelledDeclaration):
+    ...     def __init__(self, kernels, labels, *, classes=None):
+    ...         super().__init__()
+    ...         stack = self.read_kernels(kernels, kz.combinations.Mean())
+    ...         codes = self.read_labels(labels, classes, stack)
+    >>> Classifier(kernels(X_train), y_train).coords["class"]
+    """
 
     def read_labels(
         self, labels: Any, classes: Sequence[Hashable] | None, stack: xr.DataArray
     ) -> np.ndarray:
-        """Check labels of the objects of a stack, add the classes as coords, and return codes."""
+        """Check the labels of the objects, and add the coord "class".
+
+        Parameters
+        ----------
+        labels : array_like, Series or DataArray (obs,)
+            The constructor's argument. Labels with ids are brought into the order of the kernels'.
+        classes : sequence or None
+            Classes in the order of their codes. None: the distinct labels, sorted, or in the order
+            of an ordered Categorical.
+        stack : DataArray (kernel, obs, basis)
+            What `read_kernels` returned.
+
+        Returns
+        -------
+        array of int (obs,)
+            Codes 0 to C - 1.
+
+        Raises
+        ------
+        ValueError
+            For labels of one class, of other ids or of another number than the objects.
+        """
         owner = type(self).__name__
         labels = aligned(labels, ids_along(stack, "obs"), "labels", owner)
         n_objects = stack.sizes["obs"]

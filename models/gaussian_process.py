@@ -17,7 +17,7 @@ from .kernels.chunked_stack import ChunkedStack, chunked_scores
 from .kernels.labels import aligned, as_frame, ids_along, output_names
 from .kernels.source import KernelSource
 from .kernels.stack import check_landmarks, rows_of_landmarks
-from .learned_scale import LEARNED, LearnedScale, check_rate, declared_rate
+from .learned_scale import LEARNED, LearnedScale, check_rate, declared_rate, prior_scale
 from .operations.arrays import cholesky_or_nan, matrix_product, solve_lower
 
 #: Rules of combination by name.
@@ -33,6 +33,8 @@ class _GaussianProcess(CompositeDeclaration):
     """Common part of regression and classification: all except the likelihood."""
 
     rules = COMBINATIONS
+    any_rule = False
+    any_source = True
     takes = "'mean', 'fixed', DirichletWeights or FixedWeights (a sum of covariances is one)"
 
     scale: float | LearnedScale
@@ -52,7 +54,7 @@ class _GaussianProcess(CompositeDeclaration):
         self.scale = check_rate(scale, "scale", owner)
         if isinstance(combination, str) and combination == "mean":
             combination = DirichletWeights(varphi=1.0)
-        stack = self.read_kernels(kernels, combination, 1.0, self.scale)
+        stack = self.read_kernels(kernels, combination, prior_scale(1.0, self.scale))
         if isinstance(source := self.kernel_source, ChunkedStack):
             self.landmarks = source.landmarks
         else:

@@ -54,6 +54,11 @@ def declared_rate(rate: float | LearnedScale, name: str, dims: Sequence[str] = (
     return pm.LogNormal(name, mu=np.log(rate.median), sigma=rate.sigma, dims=tuple(dims) or None)
 
 
+def prior_scale(shape: float, rate: float | LearnedScale) -> float:
+    """Scale of a regressor whose precision has this shape and rate; of one to learn, its median."""
+    return ((rate.median if isinstance(rate, LearnedScale) else rate) / shape) ** 0.5
+
+
 def check_rate(rate: Any, argument: str, owner: str) -> float | LearnedScale:
     """Return a positive number or a `LearnedScale`; raise for anything else."""
     if isinstance(rate, LearnedScale):

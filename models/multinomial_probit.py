@@ -18,7 +18,7 @@ from .combinations.sums import Binary, Combination, FixedWeights, Mean, Weighted
 from .declaration import LabelledDeclaration
 from .distributions.categorical_probit import CategoricalProbit
 from .kernels.source import IN_MEMORY, KernelSource
-from .learned_scale import LearnedScale, check_rate, declared_rate
+from .learned_scale import LearnedScale, check_rate, declared_rate, prior_scale
 from .operations.arrays import matrix_product
 
 #: Rules of combination by name.
@@ -192,7 +192,7 @@ class MultinomialProbit(LabelledDeclaration):
     """
 
     rules = COMBINATIONS
-    any_rule = True
+    any_source = True
     takes = f"a rule such as Mean(), or one of {', '.join(map(repr, COMBINATIONS))}"
 
     def __init__(
@@ -209,7 +209,7 @@ class MultinomialProbit(LabelledDeclaration):
         owner = type(self).__name__
         self.tau = check_positive(tau, "tau", owner)
         self.upsilon = check_rate(upsilon, "upsilon", owner)
-        stack = self.read_kernels(kernels, combination, self.tau, self.upsilon)
+        stack = self.read_kernels(kernels, combination, prior_scale(self.tau, self.upsilon))
         codes = self.read_labels(labels, classes, stack)
 
         with self:

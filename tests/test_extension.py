@@ -1,6 +1,7 @@
-"""A paper and rules of combination that are added from outside the package, as a user would.
+"""Models and rules of combination that are added from outside the package, as a user would.
 
-`toy_paper` and `toy_rule` are the additions: a file each, of public and documented names.
+`toy_paper`, `ordinal_probit` and `toy_rule` are the additions: a file each, of public and
+documented names.
 """
 
 import json
@@ -38,6 +39,8 @@ from kernelzoo.numerics.probit import class_probabilities
 OPTIONS = {"random_seed": 3, "progressbar": False}
 BY_NUMPY = {"compile_kwargs": {"mode": python_mode()}}
 X = np.random.default_rng(0).normal(1.0, 2.0, size=15)
+#: Variables of the ordinal probit.
+NAMES = "beta", "alpha", "share"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -49,8 +52,13 @@ def registries():
     for registry, entries in zip(known, before, strict=True):
         registry.clear()
         registry.update(entries)
-    for name in ("toy_paper", "toy_rule", "toy_kernels"):
+    for name in ("toy_paper", "toy_rule", "ordinal_probit"):
         sys.modules.pop(name, None)
+
+
+def toy():
+    """Import the ordinal probit once the registries are safe."""
+    return import_module("ordinal_probit")
 
 
 @pytest.fixture(scope="module")
@@ -185,46 +193,53 @@ def test_a_sweep_keeps_the_posterior(paper):
         assert stats.ks_2samp(moved, draws[name][4000:]).pvalue > 1e-3
 
 
-def differences(step_type, model, sweeps=5, size=1000):
+def differences(step_type, model, sweeps=3, size=500):
     """Standard errors by which sweeps move means: 0 for a right step.
 
     They are means over the joint distribution: variables and data are
     drawn from the declaration. The statistics contain the data, through
-    the log likelihood: a step that ignores them keeps the prior of the
+    the likelihood: a step that ignores them keeps the prior of the
     variables.
     """
     drawn = pm.sample_prior_predictive(size, model=model, random_seed=1)
-    w = drawn["prior"]["w"].values[0]
-    y = drawn["prior_predictive"]["y"].values[0]
-    K, rng = model["K"].get_value()[0], np.random.default_rng(2)
+    prior = drawn["prior"].to_dataset().isel(chain=0)
+    labels = drawn["prior_predictive"]["t"].values[0]
+    K, rng = model["K"].get_value(), np.random.default_rng(2)
+    step = step_type(model=model)
 
-    def statistics(w, y):
-        law = stats.t(model.nu, K @ w, model.sigma)
-        return np.concatenate([w, w**2, [law.logpdf(y).mean()]])
+    def statistics(values, t):
+        beta, alpha, share = (values[name] for name in NAMES)
+        f = np.tensordot(beta, K, axes=1) @ alpha
+        p = toy().class_probabilities(f, share, model.limit)
+        likelihood = p[np.arange(len(t)), t].mean()
+        return np.concatenate([beta**2, alpha, alpha**2, share, share**2, [likelihood]])
 
     moves = []
-    for now, data in zip(w, y, strict=True):
-        pm.set_data({"targets": data}, model=model)
-        step, before = step_type(model=model), now
+    for i, data in enumerate(labels):
+        pm.set_data({"labels": data}, model=model)
+        step.prepare(model, None)
+        before = {name: prior[name].values[i] for name in NAMES}
+        now = before
         for _ in range(sweeps):
-            now = step.sweep({"w": now}, rng)[0]["w"]
+            now = step.sweep(now, rng)[0]
         moves.append(statistics(now, data) - statistics(before, data))
     error = np.std(moves, axis=0, ddof=1) / np.sqrt(size)
     return np.mean(moves, axis=0) / error
 
 
 def test_sweeps_keep_the_joint_distribution(registries):
-    toy = import_module("toy_kernels")
-    X = np.random.default_rng(3).normal(size=(8, 2))
-    model = toy.RobustRidge(kz.gaussian(0.5)(X), np.zeros(8), sigma=1.0)
-    assert_z(differences(toy.ScaleMixture, model))
+    X = np.random.default_rng(3).normal(size=(6, 2))
+    kernels = (kz.gaussian(0.5) | kz.linear())(X)
+    labels = [0, 1, 2, 0, 1, 2]
+    model = toy().OrdinalProbit(kernels, labels, scale=0.5, limit=2.0)
+    assert_z(differences(toy().OrdinalGibbs, model))
 
-    class Wrong(toy.ScaleMixture):
-        """The shape lacks the half of the likelihood."""
+    class Wrong(toy().OrdinalGibbs):
+        """The density of y lacks its determinant."""
 
-        def precisions(self, residuals, rng):
-            rate = 0.5 * (self.nu * self.sigma**2 + residuals**2)
-            return rng.gamma(0.5 * self.nu, 1 / rate)
+        def log_density(self, y, beta):
+            factor = self.composite(beta)[1]
+            return -0.5 * np.sum(np.linalg.solve(factor, y) ** 2)
 
     with pytest.raises(AssertionError):
         assert_z(differences(Wrong, model))
@@ -412,42 +427,115 @@ def test_engines_on_a_new_paper_are_compared_on_what_it_identifies(results):
     assert abs(variables.loc["vb", "difference"]) < 0.2
 
 
-def test_a_new_model_on_kernels(registries):
-    ridge = import_module("toy_kernels").KernelRidge
-    rng = np.random.default_rng(7)
-    features = pd.DataFrame(rng.normal(size=(25, 2)), [f"P{i}" for i in range(25)])
-    y = pd.Series(np.sin(features[0]), features.index)
-    train, kernels = features[:20], kz.gaussian(0.5)
-    K, K_new = kernels(train), kernels(features[20:], train)
-    model = ridge(K, y[:20].sample(frac=1, random_state=1))
-    result = kz.fit(model, "exact", draws=4000, **OPTIONS)
-    found = kz.predict(model, result, K_new)
-    A, new = K[0].to_numpy(), K_new[0].to_numpy()
-    gain = new @ A.T @ np.linalg.inv(A @ A.T + 0.09 * np.eye(20))
-    sd = np.sqrt(np.diag(new @ new.T - gain @ A @ new.T) + 0.09)
-    assert (np.abs(found["mean"] - gain @ y[:20]) < 5 * sd / np.sqrt(4000)).all()
-    np.testing.assert_allclose(found["target_sd"], sd, rtol=0.1)
-    assert found["obs"].values.tolist() == list(features.index[20:])
-    laplace = kz.fit(model, "laplace", draws=50, **OPTIONS)
-    comparison = kz.compare_engines({"exact": result, "laplace": laplace})
-    assert comparison.reference == "exact"
-    assert {name.partition("[")[0] for name in comparison.variables.index.get_level_values(0)} == {
-        "f"
+def patients(n, seed=7):
+    """Blocks of features with ids, and ordered classes, of which the first block knows."""
+    rng = np.random.default_rng(seed)
+    ids = [f"P{i}" for i in range(n)]
+    blocks = {
+        name: pd.DataFrame(rng.normal(size=(n, 2)), ids, ["a", "b"]) for name in ("blood", "noise")
     }
-    assert np.isfinite(kz.scores.loo_kfold(model, "exact", k=2, **OPTIONS).elpd)
-    others = kernels(features[20:], train[::-1].set_axis(train.index))
+    y = 2 * blocks["blood"]["a"] + rng.normal(size=n)
+    codes = np.digitize(y, [-1.0, 1.0])
+    grades = pd.Categorical.from_codes(codes, ["none", "mild", "severe"], ordered=True)
+    return blocks, pd.Series(grades, ids)
+
+
+def rows(blocks, chosen):
+    """Rows of each block."""
+    return {name: block[chosen] for name, block in blocks.items()}
+
+
+KERNELS = kz.gaussian("median").on("blood") | kz.gaussian("median").on("noise")
+
+
+@pytest.fixture(scope="module")
+def ordinal(registries):
+    """An ordinal probit, its chains, and kernels of new objects."""
+    blocks, grades = patients(30)
+    train = rows(blocks, slice(20))
+    shuffled = grades[:20].sample(frac=1, random_state=1)
+    model = toy().OrdinalProbit(KERNELS(train), shuffled)
+    result = kz.fit(model, "gibbs", draws=200, tune=50, chains=2, cores=1, **OPTIONS)
+    return model, result, KERNELS(rows(blocks, slice(20, None)), train)
+
+
+def test_a_new_model_on_kernels_predicts_its_classes(ordinal, tmp_path):
+    model, result, new = ordinal
+    found = kz.predict(model, result, new, keep_draws=True)
+    assert found["class"].values.tolist() == ["none", "mild", "severe"]
+    assert found["obs"].values.tolist() == [f"P{i}" for i in range(20, 30)]
+    np.testing.assert_allclose(found["probability"].sum("class"), 1.0)
+    most = found["probability"].argmax("class")
+    np.testing.assert_array_equal(found["label"], found["class"][most])
+    # PyMC's own distribution, at one draw.
+    drawn = result["posterior"].to_dataset().isel(chain=1, draw=3)
+    f = np.einsum("s,snm,m->n", drawn["beta"], new, drawn["alpha"])
+    cut = 10 * drawn["share"].to_numpy().cumsum()[:2] - 5
+    law = pm.OrderedProbit.dist(eta=f[:, None], cutpoints=cut, compute_p=False)
+    p = np.exp(pm.logp(law, np.arange(3)).eval())
+    np.testing.assert_allclose(found["probability_draws"][1, 3], p, atol=1e-8)
+    result.to_netcdf(tmp_path / "ordinal.nc")
+    again = kz.predict(model, az.from_netcdf(tmp_path / "ordinal.nc"), new)
+    np.testing.assert_array_equal(again["probability"], found["probability"])
+
+
+def test_a_new_model_on_kernels_refuses_other_objects(ordinal):
+    model, result, new = ordinal
+    blocks, grades = patients(30)
+    train = rows(blocks, slice(20))
+    np.testing.assert_array_equal(model.label_codes, grades[:20].cat.codes)
+    mirrored = {name: block[::-1].set_axis(block.index) for name, block in train.items()}
     with pytest.raises(ValueError, match="against objects with other features"):
-        kz.predict(model, result, others)
+        kz.predict(model, result, KERNELS(rows(blocks, slice(20, None)), mirrored))
     with pytest.raises(ValueError, match="kernels normalised as the training kernels"):
-        kz.predict(model, result, kernels.normalize("trace")(features[20:], train))
-    with pytest.raises(ValueError, match="unknown 'Q'"):
-        ridge(K, y[:20].rename({"P3": "Q"}))
-    for wrong in ((K, y[:19]), (K, y[:20].where(y > 0)), (K.isel(kernel=[0, 0]), y[:20])):
-        with pytest.raises(ValueError, match="argument of"):
-            ridge(*wrong)
-    del result["posterior"]["w"]
-    with pytest.raises(ValueError, match="a result with draws of w"):
-        kz.predict(model, result, K_new)
+        kz.predict(model, result, KERNELS.normalize("trace")(rows(blocks, slice(20, None)), train))
+    with pytest.raises(ValueError, match="computed against the training objects"):
+        kz.predict(model, result, new.assign_coords(basis=[f"Q{i}" for i in range(20)]))
+    K, learned = KERNELS(train), kz.gaussian(kz.kernels.Theta(1, 2))
+    for wrong in (
+        grades[:20].rename({"P3": "Q"}),
+        grades[:19],
+        grades[:20].where(grades == "mild"),
+    ):
+        with pytest.raises(ValueError, match="'labels' argument of OrdinalProbit"):
+            toy().OrdinalProbit(K, wrong)
+    with pytest.raises(ValueError, match="without parameters to learn"):
+        toy().OrdinalProbit(learned(train["blood"]), grades[:20])
+    lacking = result.copy()
+    del lacking["posterior"]["alpha"]
+    with pytest.raises(ValueError, match="a result with draws of alpha"):
+        kz.predict(model, lacking, new)
+
+
+def test_a_new_model_on_one_kernel_has_no_weights_to_learn(ordinal):
+    """Bug: the step asked for draws of weights that are data."""
+    model, _, new = ordinal
+    one = model.redeclared(kernels=KERNELS(rows(patients(30)[0], slice(20)))[:1])
+    result = kz.fit(one, "gibbs", draws=20, tune=5, chains=2, cores=1, **OPTIONS)
+    assert set(identified(result)) == {"f", "share"}
+    np.testing.assert_allclose(kz.predict(one, result, new[:1])["probability"].sum("class"), 1.0)
+
+
+def test_a_new_model_on_kernels_is_scored_on_left_out_objects(ordinal):
+    options = {"draws": 20, "tune": 5, "chains": 2, "cores": 1} | OPTIONS
+    assert np.isfinite(kz.scores.loo_kfold(ordinal[0], "gibbs", k=2, **options).elpd)
+
+
+def test_gibbs_on_a_new_model_on_kernels_agrees_with_nuts(registries):
+    X = np.random.default_rng(3).normal(size=(8, 2))
+    kernels = (kz.gaussian(0.5) | kz.linear())(X)
+    model = toy().OrdinalProbit(kernels, np.digitize(X[:, 0], [-0.5, 0.5]), scale=0.5)
+    sizes = {"chains": 2, "cores": 1} | OPTIONS
+    results = [
+        identified(kz.fit(model, "gibbs", draws=2_000, tune=50, **sizes)),
+        identified(kz.fit(model, "nuts", draws=1_000, tune=500, **sizes)),
+    ]
+    for name in ("beta", "share", "f"):
+        for power in (1, 2):
+            each = [(result[name] ** power).to_dataset(name="x") for result in results]
+            means = [values["x"].mean(("chain", "draw")).to_numpy() for values in each]
+            errors = [az.mcse(values)["x"].to_numpy() for values in each]
+            assert_z((means[0] - means[1]) / np.hypot(*errors))
 
 
 @dataclass(frozen=True)
