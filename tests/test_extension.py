@@ -193,7 +193,7 @@ def test_a_sweep_keeps_the_posterior(paper):
         assert stats.ks_2samp(moved, draws[name][4000:]).pvalue > 1e-3
 
 
-def differences(step_type, model, sweeps=3, size=500):
+def differences(step_type, model, sweeps=3, size=1500):
     """Standard errors by which sweeps move means: 0 for a right step.
 
     They are means over the joint distribution: variables and data are
@@ -212,7 +212,8 @@ def differences(step_type, model, sweeps=3, size=500):
         f = np.tensordot(beta, K, axes=1) @ alpha
         p = toy().class_probabilities(f, share, model.limit)
         likelihood = p[np.arange(len(t)), t].mean()
-        return np.concatenate([beta**2, alpha, alpha**2, share, share**2, [likelihood]])
+        squares = beta**2, alpha**2, share**2
+        return np.concatenate([alpha, share, *squares, [likelihood]])
 
     moves = []
     for i, data in enumerate(labels):
