@@ -13,6 +13,7 @@ import pandas as pd
 from markup import TEMPLATES
 
 from benchmarks.record import markdown_table
+from certificates import checks
 
 TABLE = Path(__file__).resolve().parents[1] / "certificates.csv"
 #: Verdicts of checks; the first that a cell has is its own.
@@ -65,6 +66,7 @@ def page(table: pd.DataFrame, applying: Mapping[str, Sequence[str]]) -> str:
         cells=cells,
         made=rows,
         anchor=anchor,
+        checks=checks,
         counts={each: verdicts.count(each) for each in VERDICTS if each in verdicts},
         hours=table["seconds"].sum() / 3600,
         dates=sorted(set(table["date"])),

@@ -24,9 +24,10 @@ class Writer:
         told = dict(report.user_properties)
         if report.when != "call" or "cell" not in told:
             return
+        # An error of the engine ends the test before there is a finding.
         error = Finding("failed", note=report.longreprtext[-200:])._asdict()
-        row = told["cell"] | told.get("finding", error)
-        row |= {"seconds": report.duration, "version": kz.__version__, "date": str(date.today())}
+        row = told["cell"] | told.get("finding", error | {"seconds": report.duration})
+        row |= {"version": kz.__version__, "date": str(date.today())}
         old = pd.read_csv(self.table) if self.table.exists() else pd.DataFrame(columns=COLUMNS)
         others = old[(old[KEY] != pd.Series(row)[KEY]).any(axis=1)]
         new = pd.concat([others, pd.DataFrame([row], columns=COLUMNS)]).sort_values(KEY)
