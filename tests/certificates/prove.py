@@ -49,7 +49,8 @@ CALIBRATED = {
     "Laplace": {"replicates": 20, "draws": 100},
     "Pathfinder": {"replicates": 20, "draws": 100},
 }
-APPROXIMATE = ("VB", "INLA", "ADVI", "Laplace", "Pathfinder")
+#: Engines with a bias by design; that of SMC is of a finite population of particles.
+APPROXIMATE = ("SMC", "INLA", "VB", "ADVI", "Laplace", "Pathfinder")
 #: Models whose VB bounds more than the declaration has: the utilities, or Jaakkola's bound of the
 #: logistic likelihood.
 LOOSER_BOUND = (kz.MultinomialProbit, kz.CompositeKernelClassification)

@@ -46,6 +46,16 @@ def test_shifted_and_narrow_draws_do_not_agree(shift, scale, verdicts):
         assert finding.detects < 0.2
 
 
+def test_an_engine_whose_draws_are_shifted_does_not_agree():
+    model = kz.WishartCompletion.example()
+    options = {"draws": 1000, "progressbar": False}
+    known, drawn = (kz.fit(model, "exact", random_seed=seed, **options) for seed in (1, 2))
+    assert checks.agreement(drawn, known).verdict == "passed"
+    posterior = drawn["posterior"].to_dataset()
+    drawn["posterior"] = DataTree(posterior + posterior.std(("chain", "draw")))
+    assert checks.agreement(drawn, known).verdict == "failed"
+
+
 def test_draws_without_moments_are_compared_by_their_scores():
     known, drawn = (result(rng().standard_cauchy(size=(1, 4000, 1))) for _ in range(2))
     assert checks.agreement(drawn, known).verdict == "passed"
@@ -158,6 +168,14 @@ def test_a_wrong_gradient_is_found():
 def test_an_answer_beside_the_mode_is_found(check):
     assert check(parabola, np.zeros(3), rng()).verdict == "passed"
     assert check(parabola, np.full(3, 0.1), rng()).verdict == "failed"
+
+
+@pytest.mark.filterwarnings("ignore:After 1 iterations")
+def test_an_engine_that_stops_before_the_mode_is_found():
+    model = kz.WishartCompletion.example()
+    fitted = kz.fit(model, kz.EM(max_iterations=1), progressbar=False)
+    density, x = modes.mode_of_em(model, fitted)
+    assert checks.stationary(density, x, rng()).verdict == "failed"
 
 
 def test_slopes_that_are_infinite_around_an_answer_prove_nothing():
