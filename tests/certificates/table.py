@@ -25,7 +25,8 @@ class Writer:
         if report.when != "call" or "cell" not in told:
             return
         # An error of the engine ends the test before there is a finding.
-        error = Finding("failed", note=report.longreprtext[-200:])._asdict()
+        end = " ".join(report.longreprtext[-200:].split())
+        error = Finding("failed", note=end)._asdict()
         row = told["cell"] | told.get("finding", error | {"seconds": report.duration})
         row |= {"version": kz.__version__, "date": str(date.today())}
         old = pd.read_csv(self.table) if self.table.exists() else pd.DataFrame(columns=COLUMNS)
