@@ -88,8 +88,8 @@ measure-tests: .venv/installed ## run both and write tests/long.txt anew
 test-slow: .venv/installed ## simulation-based calibration and long chains
 	$(PYTEST) -m slow -n $(WORKERS) --dist loadfile $(ARGS)
 
-test-certificates: .venv/installed ## prove every engine on every model (hours); writes docs/certificates
-	$(PYTEST) tests/certificates/prove.py -n $(WORKERS) $(ARGS)
+test-certificates: .venv/installed ## prove every engine on every model (hours): docs/certificates.csv
+	$(PYTEST) tests/certificates/prove.py --write-certificates -n $(WORKERS) --dist loadgroup $(ARGS)
 
 test-planted: .venv/installed ## plant known bugs one by one: the tests must fail (ARGS="NAME NAME")
 	$(VENV) -P tests/planted/run.py $(ARGS)

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 
 import kernelzoo as kz
-from certificates import plates
 from certificates.variants import VARIANTS
 from family import assert_z
 
@@ -29,7 +29,9 @@ with pytest.MonkeyPatch.context() as patch:
     import api
     import cards
     import check
+    import draw_plates
     import draw_references
+    import evidence
     import markup
     import papers
     import substitutions
@@ -510,9 +512,9 @@ def test_code_of_equations_leads_to_its_page_or_its_engine():
 
 @pytest.mark.parametrize("card", VARIANTS, ids=lambda card: card.slug)
 def test_the_plates_of_a_card_are_those_of_its_model(card):
-    shown = plates.drawn((plates.PLATES / f"{card.slug}.svg").read_text(encoding="utf-8"))
-    anew = "draw it anew: python -P tests/certificates/plates.py"
-    assert shown == plates.structure(card.example()), anew
+    drawing = (draw_plates.PLATES / f"{card.slug}.svg").read_text(encoding="utf-8")
+    shown = draw_plates.drawn(drawing)
+    assert shown == draw_plates.structure(card.example()), "draw it anew: docs/draw_plates.py"
     assert shown.arrows
 
 
@@ -552,6 +554,35 @@ def test_a_reference_is_drawn_from_its_card():
 def test_a_card_without_a_reference_says_how_to_draw_it(tmp_path, monkeypatch):
     monkeypatch.setattr(cards, "REFERENCES", tmp_path)
     assert "python docs/draw_references.py wishart" in cards.reference("wishart")
+
+
+def test_every_cell_of_the_certificates_leads_to_its_rows_on_a_card():
+    table = evidence.read()
+    made = table[table["engine"] != "declaration"].groupby("variant")["engine"].unique()
+    page = evidence.page(table, {card.slug: list(made.get(card.slug, ())) for card in VARIANTS})
+    links = re.findall(r'href="cards/(.+?)\.html#(.+?)"', page)
+    # Rows of variants that are gone would have no link.
+    assert len(links) == len(table.groupby(["variant", "engine"]))
+    rows = {card.slug: evidence.of_card(table, card.slug) for card in VARIANTS}
+    assert all(rows[slug].count(f'<a id="{anchor}"></a>') == 1 for slug, anchor in links)
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "verdict"),
+    [
+        (["passed", "biased", "failed"], "failed"),
+        (["passed", "biased", "weak"], "biased"),
+        (["weak", "passed"], "passed"),
+        (["weak", "not run"], "weak"),
+        (["not run"], "not run"),
+    ],
+)
+def test_the_worst_check_colours_a_cell_of_the_certificates(verdicts, verdict):
+    checks = {"variant": "wishart", "engine": "EM", "verdict": verdicts, "bias": np.nan}
+    rows = pd.DataFrame(checks | {"check": "bound", "seconds": 1.0, "date": "", "version": ""})
+    page = evidence.page(rows, {"wishart": ["EM"]})
+    cells = re.findall(r'<td class="(.+?)">(?:<a href=".+?">)?(.+?)<', page)
+    assert cells == [("not-run", "not run"), (verdict.replace(" ", "-"), verdict)]
 
 
 def test_every_study_belongs_to_a_paper():

@@ -1,7 +1,6 @@
-"""Zoo cards: one per variant of a model, written from its declaration.
+"""Zoo cards: one per variant of a model, written from its declaration, and the certificates' page.
 
-The variants are those on which the certificates prove the engines; their page is written, too. The
-reference posteriors are from the files that ``docs/draw_references.py`` writes.
+The reference posteriors are from the files that ``docs/draw_references.py`` writes.
 """
 
 import tomllib
@@ -10,6 +9,7 @@ from inspect import isfunction
 from pathlib import Path
 from typing import Any
 
+import evidence
 import numpy as np
 import xarray as xr
 from arviz_base import xarray_var_iter
@@ -18,15 +18,12 @@ from markup import TEMPLATES, escaped, sections
 
 import kernelzoo as kz
 from benchmarks.record import markdown_table
-from certificates.cells import all_cells
-from certificates.run import read
-from certificates.table import evidence, page
 from certificates.variants import VARIANTS, Variant
 from kernelzoo.inference.recommend import EngineTable
 from kernelzoo.models import Declaration
 
 DOCS = Path(__file__).resolve().parents[1]
-CERTIFICATES, REFERENCES = DOCS / "certificates", DOCS / "references"
+REFERENCES = DOCS / "references"
 #: By the name of the page: heading, question, models, prefix of the studies, notebooks.
 PAPERS: dict[str, dict[str, Any]] = tomllib.loads((DOCS / "papers.toml").read_text("utf-8"))
 TEMPLATES.globals |= {"table": markdown_table, "variants": VARIANTS, "papers": PAPERS}
@@ -58,7 +55,7 @@ def _page(card: Variant, model: Declaration, engines: EngineTable) -> str:
         references=rst(told.get("References", "")),
         engines=engines.frame.replace({"reason": shorter}, regex=True),
         settings=settings(engines.explained_by),
-        evidence=evidence(card, read(CERTIFICATES), all_cells()),
+        evidence=evidence.of_card(evidence.read(), card.slug),
         reference=reference(card.slug),
     )
 
@@ -88,14 +85,18 @@ def _number(value: float) -> str:
 
 
 def pages() -> dict[str, str]:
-    """Write cards and their index, the variants by engines, by their file in ``docs``."""
-    written, rows, header = {}, [], ("model",)
+    """Write cards, their index and the certificates, by their file in ``docs``."""
+    written: dict[str, str] = {}
+    rows = []
+    applying = {}
+    header: tuple[str, ...] = ("model",)
     for card in VARIANTS:
         model = card.example()
         engines = kz.engines(model)
         written[f"cards/{card.slug}.md"] = _page(card, model, engines)
         header = ("model", *engines.frame.index)
         rows.append((f"[{card.title}](../cards/{card.slug}.md)", *engines.frame["applies"]))
+        applying[card.slug] = list(engines.frame.query("applies != 'no'").index)
     index = TEMPLATES.get_template("cards.md").render(cards=VARIANTS, header=header, rows=rows)
-    certificates = page(read(CERTIFICATES), all_cells())
+    certificates = evidence.page(evidence.read(), applying)
     return {"cards/index.md": index, "certificates.md": certificates} | written
