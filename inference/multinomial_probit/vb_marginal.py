@@ -226,6 +226,9 @@ def start(data: Data, beta: Array) -> State:
         kernels=kernels,
         psi=psi,
     )
+    if not isinstance(data.rule, FixedWeights | FixedProduct | Product):
+        # Weights without a factor have no bound: what stands in its place may be above all others.
+        point = evaluated(data, point).following
     return State(point, point)
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import kernelzoo as kz
+from certificates.variants import VARIANTS
 from family import assert_mean, assert_z, controlled
 from kernelzoo.inference.engine.groups import log_density
 from kernelzoo.inference.multinomial_probit import vb_marginal as vb
@@ -307,3 +308,11 @@ def test_class_probabilities_are_nearer_to_gibbs_than_the_papers(seed, n_classes
     )
     assert ours < 0.04
     assert ours < 0.85 * papers
+
+
+def test_a_start_whose_weights_have_no_factor_does_not_win():
+    """Bug: its bound lacked their prior and entropy, and could be above all others."""
+    (variant,) = (each for each in VARIANTS if each.slug == "probit-scale")
+    result = kz.fit(variant.problem(), "vb", draws=25, random_seed=1, progressbar=False)
+    assert {"rho", "beta"} <= {*result["posterior"].data_vars}
+    assert "beta_mean" in result["variational"]
