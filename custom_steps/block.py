@@ -317,10 +317,16 @@ class GibbsBlock(BlockedStep):
         with np.errstate(invalid="ignore"):
             moved = self._output_map.unconstrain(values)
         for name, (place, value) in zip(owned, moved.items(), strict=True):
-            if np.isnan(value).any() or value.shape != point[place].shape:
+            if value.shape != point[place].shape:
                 raise ValueError(
-                    f"The sweep of {named} must return values in the support of its variables, in "
-                    f"their shapes. That of {name!r}, of shape {value.shape}, is not, or is NaN."
+                    f"The sweep of {named} must return values in the shapes of its variables: that "
+                    f"of {name!r} is {point[place].shape} unconstrained. Got {value.shape}."
+                )
+            if np.isnan(value).any():
+                given = np.asarray(values[name], dtype=float)
+                raise ValueError(
+                    f"The sweep of {named} must return values in the support of its variables. Got "
+                    f"{name!r} from {given.min():.6g} to {given.max():.6g}."
                 )
         # A copy keeps the order of the keys, on which the sampler relies.
         return {**point, **moved}, [stats]

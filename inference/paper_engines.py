@@ -54,17 +54,21 @@ class PaperEngine[Output](Engine):
     __signature__: ClassVar[SettingsOfAlgorithms] = SettingsOfAlgorithms()
 
     def __init__(self, **settings: Any) -> None:
-        self._settings = {name: value for name, value in settings.items() if value is not None}
+        given = {name: value for name, value in settings.items() if value is not None}
+        object.__setattr__(self, "_settings", given)
 
     def __repr__(self) -> str:
         arguments = ", ".join(f"{key}={value!r}" for key, value in self.settings.items())
         return f"{type(self).__name__}({arguments})"
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"An engine does not change: make another, {self.name}({name}=...).")
+
     def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and other.settings == self.settings
+        return type(other) is type(self) and repr(other) == repr(self)
 
     def __hash__(self) -> int:
-        return hash((type(self), frozenset(self.settings.items())))
+        return hash(repr(self))
 
     @property
     @override
@@ -91,8 +95,9 @@ class PaperEngine[Output](Engine):
 
     def algorithm(self, model: pm.Model) -> Algorithm[Output]:
         """Algorithm for the model, which must exist."""
-        algorithm, _ = self.verdict(model)
-        assert algorithm is not None
+        algorithm, reason = self.verdict(model)
+        if algorithm is None:
+            raise ValueError(f"{self.name} does not apply: {reason}.")
         return algorithm
 
     @override
@@ -101,15 +106,22 @@ class PaperEngine[Output](Engine):
         owner = f"{self.name} on {type(model).__name__}"
         for setting in self.settings:
             if setting not in algorithm.settings:
-                raise ValueError(self._of_another(setting, owner, algorithm))
+                raise ValueError(self._of_another(setting, model))
         check_arguments(algorithm.function, self.settings, owner)
         return algorithm.settings | self.settings
 
-    def _of_another(self, setting: str, owner: str, algorithm: Algorithm[Output]) -> str:
-        """Say for which models a setting is that an algorithm does not take."""
-        others = [name for name, each in self.algorithms().items() if setting in each.settings]
-        taken = ", ".join(algorithm.settings)
+    def _of_another(self, setting: str, model: pm.Model) -> str:
+        """Say which algorithms take a setting that the model's does not."""
+        owner = f"{self.name} on {type(model).__name__}"
+        taken = ", ".join(self.algorithm(model).settings)
         does = f"It takes {taken}." if taken else "It has no settings."
+        own, reason = PaperEngine.verdict(self, model)
+        if own is not None and setting in own.settings:
+            why = reason or "another one is asked for"
+            return (
+                f"{owner} does not take {setting!r}; the model's own algorithm does: {why}. {does}"
+            )
+        others = [name for name, each in self.algorithms().items() if setting in each.settings]
         return f"{owner} does not take {setting!r}, a setting for {' and '.join(others)}. {does}"
 
     @override
@@ -197,8 +209,9 @@ class INLA(PaperEngine[IntegratedOutput]):
     The result holds draws of the mixture in ``posterior``, and the points with their weights in
     ``variational``. The attribute ``pareto_k`` is that of the weights: below 0.7 the points
     represent the posterior of the hyperparameters. ``log_evidence`` is the log of the weights'
-    mean, an estimate of the marginal likelihood. The group ``left_out`` has the log
-    predictive density of each observation given all others, for `kz.scores.loo`.
+    mean, an estimate of the marginal likelihood. With the group ``log_likelihood`` comes the group
+    ``left_out``: the log predictive density of each observation given all others, for
+    `kz.scores.loo`.
 
     The settings are those of the model's algorithm: ``kz.engines(model)`` lists them with their
     defaults, and ``kz.engines(model).help("INLA")`` explains them.
@@ -297,7 +310,8 @@ class PointEngine(PaperEngine[PointOutput]):
         output = self.implement(model, run)
         has_density = output.log_density is not None
         stats = {"lp": np.array([output.log_density])} if has_density else None
-        draws = {name: np.asarray(value)[None] for name, value in output.values.items()}
+        asked = [*output.values] if run.var_names is None else run.var_names
+        draws = {name: np.asarray(output.values[name])[None] for name in asked}
         tree = draws_to_tree(model, draws, stats)
         with_group(tree, "point", tree["posterior"].to_dataset().isel(chain=0, draw=0, drop=True))
         climbs = trajectory("objective", output.climbs, output.best)
@@ -340,10 +354,11 @@ BY_GRADIENTS = Algorithm(search_by_gradients, unless=why_no_gradients)
 class MAP(PointEngine):
     """Mode of a density of the declaration: the paper's own algorithm, or a search by gradients.
 
-    The search serves models whose paper has no algorithm, and with ``method="gradient"`` all
-    others. The result holds the point in ``point`` and, as a single draw, in ``posterior``, its log
-    density in ``sample_stats``, and the objective by start and iteration in ``trajectory``, with
-    the final weights of each start (``beta_of_start``) for models with learned weights.
+    The search serves models whose paper has no algorithm, or one that does not apply, and with
+    ``method="gradient"`` all others. The result holds the point in ``point`` and, as a single draw,
+    in ``posterior``, its log density in ``sample_stats``, and the objective by start and iteration
+    in ``trajectory``, with the final weights of each start (``beta_of_start``) for models with
+    learned weights.
 
     The settings are those of the model's algorithm: ``kz.engines(model)`` lists them with their
     defaults, and ``kz.engines(model).help("MAP")`` explains them.

@@ -28,7 +28,7 @@ REASONS: dict[Kind | Literal["weighted"], str] = {
 }
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class EngineTable:
     """A titled frame with one row per engine, printed whole in a console and in Jupyter.
 
@@ -116,7 +116,7 @@ def engines(model: pm.Model) -> EngineTable:
     return EngineTable(title, frame.set_index("engine"), explained_by)
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Recommendation(EngineTable):
     """The recommended engine, for `fit`, with the table of all engines that apply."""
 

@@ -54,6 +54,7 @@ class Features:
 
     def __init__(self, values: Array, map: Array, rotation: Array, squares: Array):
         self.values = values
+        self.n_objects = len(values)
         self.map = map
         self.rotation = rotation
         self.squares = squares

@@ -157,6 +157,9 @@ def fit(
         if not var_names:
             raise argument_error("var_names", "fit", "one name or more", "none")
     if moments is not None:
+        if engine.kind == "point":
+            rule = f"left out for {engine.name}, whose result is a single point"
+            raise argument_error("moments", "fit", rule, repr(moments))
         moments = tuple(check_names(moments, known, "moments", "fit"))
     if store is not None:
         if not engine.stores:

@@ -37,6 +37,12 @@ class Algorithm[Output]:
     function: Callable[..., Output]
     unless: Callable[[Any], str | None] = lambda model: None
 
+    def __post_init__(self) -> None:
+        for name, default in self.settings.items():
+            if default is inspect.Parameter.empty:
+                owner = f"Algorithm({getattr(self.function, '__name__', self.function)})"
+                raise argument_error(name, owner, "a setting with a default", "none")
+
     @property
     def settings(self) -> dict[str, Any]:
         """Settings of the function, with their defaults."""

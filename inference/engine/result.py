@@ -115,7 +115,7 @@ class IntegratedOutput:
     k_hat : float
         Pareto k-hat of these weights before smoothing; NaN of a single point.
     log_evidence : float or None
-        Estimate of the log marginal likelihood.
+        Estimate of the log marginal likelihood; None if the only point is the mode.
     converged : bool
         Whether the mode was found.
     """

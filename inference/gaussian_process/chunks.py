@@ -53,8 +53,9 @@ class ChunkedFeatures(Features):
         self.jitter = JITTER / (1.0 + JITTER) * K_mm.diagonal().mean()
         self.root = cholesky(K_mm)
         self.rotation = np.eye(len(K_mm))
-        n_objects = source.stack.sizes["obs"]
-        self.squares, self.rotation = kept_eigenvectors(self.weighted_square(np.ones(n_objects)))
+        self.n_objects = source.stack.sizes["obs"]
+        total = self.weighted_square(np.ones(self.n_objects))
+        self.squares, self.rotation = kept_eigenvectors(total)
         self.map = solve_triangular(self.root, self.rotation, transposed=True)
 
     @property

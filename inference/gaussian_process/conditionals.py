@@ -420,7 +420,7 @@ class LandmarkClasses(Conditionals):
 
     def is_propagated(self, features: Features) -> bool:
         """Whether there is expectation propagation, and not only Laplace's approximation."""
-        few = len(features.values) <= PROPAGATED
+        few = features.n_objects <= PROPAGATED
         return few and is_joint(features, self.likelihood)
 
     @override

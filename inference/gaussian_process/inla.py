@@ -497,6 +497,8 @@ def integrate_gaussian_process(
 
     values = [hyperparameters.values(z) for z in points.z]
     learned = hyperparameters.blocks
+    # At the mode alone nothing is integrated out.
+    integrated = len(points.z) > 1 or not hyperparameters.size
     return IntegratedOutput(
         sample=sample,
         log_likelihood=log_likelihood,
@@ -506,7 +508,7 @@ def integrate_gaussian_process(
         ),
         weights=points.weights,
         k_hat=points.k_hat,
-        log_evidence=points.log_evidence if integrate else None,
+        log_evidence=points.log_evidence if integrated else None,
         converged=converged,
     )
 

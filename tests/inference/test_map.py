@@ -130,8 +130,18 @@ def test_search_by_gradients_keeps_its_climb():
 
 def test_setting_of_an_algorithm_that_does_not_apply_is_refused():
     model = kz.CompositeKernelRegression.example()
-    with pytest.raises(ValueError, match=r"^MAP on Comp.* not take 'starts', .*takes space"):
+    with pytest.raises(
+        ValueError, match=r"^MAP on Comp.* not take 'starts'; .*must be uniform.*It"
+    ):
         kz.fit(model, kz.MAP(starts=3), progressbar=False)
+
+
+def test_a_point_has_the_variables_that_are_asked_for():
+    model = kz.CompositeKernelRegression.example(combination=UNIFORM)
+    result = kz.fit(model, "map", var_names=["alpha"], **QUIET)
+    assert list(result["posterior"].data_vars) == list(result["point"].data_vars) == ["alpha"]
+    with pytest.raises(ValueError, match="'moments' argument of fit must be left out for MAP"):
+        kz.fit(model, "map", moments=["alpha"], **QUIET)
 
 
 @pytest.mark.filterwarnings("ignore")

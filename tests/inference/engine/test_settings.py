@@ -1,5 +1,6 @@
 """Settings of engines: what a constructor shows, checks and explains, and what algorithms take."""
 
+import copy
 import inspect
 import re
 from ast import literal_eval
@@ -150,6 +151,22 @@ def test_settings_of_other_models_are_refused_by_fit():
 def test_values_are_refused_by_fit_with_the_name_of_the_model():
     with pytest.raises(ValueError, match="'length' argument of Gibbs on MultinomialProbit must be"):
         kz.fit(kz.MultinomialProbit.example(), kz.Gibbs(length=-1))
+
+
+def test_an_engine_does_not_change():
+    engine = kz.VB(starts=3)
+    with pytest.raises(AttributeError, match=r"make another, VB\(starts=\.\.\.\)"):
+        engine.starts = 4
+    assert engine == kz.VB(starts=3) != kz.VB(starts=True)
+    assert len({engine, kz.VB(starts=3), copy.deepcopy(engine)}) == 1
+
+
+def test_a_setting_needs_a_default():
+    def variational(model, run, *, depth):
+        raise NotImplementedError
+
+    with pytest.raises(ValueError, match=r"'depth' argument of Algorithm\(variational\) must be"):
+        Algorithm(variational)
 
 
 class Flip(pm.Model):

@@ -410,3 +410,18 @@ def test_agrees_with_nuts(classes, landmarks):
     sd = theirs.std(0)
     assert (abs(mine.mean(0) - theirs.mean(0)) < 0.15 * sd).all()
     assert np.allclose(mine.std(0), sd, rtol=0.15)
+
+
+def test_the_mode_alone_has_no_evidence(monkeypatch):
+    """Bug: a fit that ended at the mode gave its density there for the evidence."""
+
+    def ended(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(inla, "explore", ended)
+    result = kz.fit(
+        kz.GaussianProcessRegression.example(), "inla", draws=10, random_seed=1, progressbar=False
+    )
+    assert result["variational"].sizes["point"] == 1
+    assert "log_evidence" not in result.attrs
+    assert "at their mode" in result.attrs["note"]
