@@ -118,9 +118,8 @@ class PaperEngine[Output](Engine):
         own, reason = PaperEngine.verdict(self, model)
         if own is not None and setting in own.settings:
             why = reason or "another one is asked for"
-            return (
-                f"{owner} does not take {setting!r}; the model's own algorithm does: {why}. {does}"
-            )
+            hint = f"The model's own algorithm does, but {why}."
+            return f"{owner} does not take {setting!r}. {does} {hint}"
         others = [name for name, each in self.algorithms().items() if setting in each.settings]
         return f"{owner} does not take {setting!r}, a setting for {' and '.join(others)}. {does}"
 
