@@ -3,7 +3,7 @@
 They turn the outputs of these functions into results.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from inspect import Parameter, Signature
 from typing import Any, ClassVar, override
 
@@ -52,6 +52,7 @@ class PaperEngine[Output](Engine):
     #: Field of `Paper` that has the algorithm.
     field: ClassVar[str]
     __signature__: ClassVar[SettingsOfAlgorithms] = SettingsOfAlgorithms()
+    _settings: Mapping[str, Any]
 
     def __init__(self, **settings: Any) -> None:
         given = {name: value for name, value in settings.items() if value is not None}

@@ -358,11 +358,12 @@ class CompositeDeclaration(Declaration):
         if isinstance(combination, str) and self.rules:
             check_name(combination, self.rules, "combination", owner)
             combination = self.rules[combination]()
-        known = isinstance(combination, tuple(self.rules.values()))
-        other = hasattr(combination, "declare") and not isinstance(combination, type)
+        rule: Any = combination
+        known = isinstance(rule, tuple(self.rules.values()))
+        other = hasattr(rule, "declare") and not isinstance(rule, type)
         if not (known or (self.any_rule and other)):
-            raise argument_error("combination", owner, self.takes, repr(combination))
-        self.combination = combination.for_kernels(stack["kernel"].values)
+            raise argument_error("combination", owner, self.takes, repr(rule))
+        self.combination = rule.for_kernels(stack["kernel"].values)
         for each in self.kernel_source.stacks(stack):
             self.combination.check(each)
         # Of kernels in chunks, warnings would take a pass. Widths that are learned will change.
