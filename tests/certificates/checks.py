@@ -119,13 +119,13 @@ def agreement(result: DataTree, reference: DataTree, *, approximate: bool = Fals
     ratio = after.std(("chain", "draw")) / sd
     shift, error, freedom, p = _compared(before, after, reference, result)
     *_, p_of_spread = _compared(abs(before), abs(after), reference, result)
-    bias = shift / sd
-    worst = int(np.argmax(np.abs(bias.to_numpy())))
+    bias = np.asarray(shift / sd)
+    worst = int(np.argmax(np.abs(bias)))
     # Two tests of each element.
     tests = 2 * len(names)
     p_value = min(1.0, tests * float(min(p.min(), p_of_spread.min())))
     quantile = stats.t.isf(ALPHA / (2 * tests), freedom) + stats.norm.ppf(POWER)
-    figures = {
+    figures: dict[str, Any] = {
         "statistic": p_value,
         "threshold": ALPHA,
         "bias": float(bias[worst]),
@@ -159,14 +159,14 @@ def _rhat(result: DataTree) -> float:
 def _varying(theirs: xr.Dataset, ours: xr.Dataset) -> tuple[list[str], xr.DataArray, xr.DataArray]:
     """Names and draws (element, chain, draw) of the common elements that vary."""
     names = [str(name) for name in theirs.data_vars if name in ours]
-    known, drawn = (
+    each = [
         [values[name].transpose(..., "chain", "draw").to_numpy() for name in names]
         for values in (theirs, ours)
-    )
-    of_element = np.repeat(names, [np.prod(values.shape[:-2], dtype=int) for values in known])
+    ]
+    of_element = np.repeat(names, [np.prod(values.shape[:-2], dtype=int) for values in each[0]])
     joined = [
         np.concatenate([values.reshape(-1, *values.shape[-2:]) for values in arrays])
-        for arrays in (known, drawn)
+        for arrays in each
     ]
     if len(joined[0]) != len(joined[1]) or not np.isfinite(joined[1]).all():
         raise ValueError("The result has other elements than the reference, or is not finite.")
