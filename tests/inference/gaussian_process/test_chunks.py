@@ -53,6 +53,15 @@ def test_products_with_features_are_those_in_memory(X):
     assert np.allclose(chunked.curvature(sites, W), curved)
 
 
+def test_objects_are_counted_without_reading_them(X, monkeypatch):
+    """Bug: all features were computed to find that there are too many."""
+    posterior = Posterior.of(declared("two classes", KERNELS(da.from_array(X, chunks=(17, -1))), X))
+    features = posterior.conditionals.features.at(posterior.hyperparameters.known)
+    monkeypatch.setattr(ChunkedFeatures, "values", None)
+    monkeypatch.setattr("kernelzoo.inference.gaussian_process.conditionals.PROPAGATED", 59)
+    assert not posterior.conditionals.is_propagated(features)
+
+
 @pytest.mark.parametrize("name", ["targets", "two classes", "three classes"])
 def test_chunks_have_the_answers_of_kernels_in_memory(X, name):
     new, engine, found = X[:5] + 0.1, kz.INLA(integrate=False), []
