@@ -271,14 +271,18 @@ def test_a_step_must_return_its_variables(paper):
 
 
 @pytest.mark.parametrize(
-    "wrong",
-    [{"mu": np.nan, "tau": 1.0}, {"mu": 0.0, "tau": -1.0}, {"mu": np.zeros(1), "tau": 1.0}],
+    ("wrong", "message"),
+    [
+        ({"mu": np.nan, "tau": 1.0}, "in the support of its variables. Got 'mu' from nan to nan"),
+        ({"mu": 0.0, "tau": -1.0}, "in the support of its variables. Got 'tau' from -1 to -1"),
+        ({"mu": np.zeros(1), "tau": 1.0}, r"that of 'mu' is \(\) unconstrained\. Got \(1,\)"),
+    ],
 )
-def test_a_step_must_stay_in_the_support(paper, wrong):
+def test_a_step_must_stay_in_the_support(paper, wrong, message):
     """Bug: a chain of NaN had converged."""
     step = PAPERS[type(paper)].gibbs.function(paper, None)[0]
     step.sweep = lambda values, rng: (wrong, {})
-    with pytest.raises(ValueError, match="NormalGibbs of 'mu', 'tau' must return values in the su"):
+    with pytest.raises(ValueError, match=f"NormalGibbs of 'mu', 'tau' must return .*{message}"):
         step.step(paper.initial_point())
 
 
