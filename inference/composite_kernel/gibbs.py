@@ -38,5 +38,10 @@ def composite_kernel_steps(
     block : int, default=2
         Number of kernels of a binary selection that are drawn jointly, from all 2^block states, at
         one Cholesky factorisation each.
+
+    Returns
+    -------
+    list of step methods
+        For ``pm.sample``.
     """
     return [CompositeKernelGibbs(model=model, scheme=scheme, moves=moves, block=block)]

@@ -28,6 +28,11 @@ def completion_steps(
     p_step : {"joint", "inverse-wishart"}, default="joint"
         How Sigma is drawn: block by block (O(n1^3 + n2 n1^2), cheaper), or the whole matrix at once
         (O(n^3)), from the same distribution.
+
+    Returns
+    -------
+    list of step methods
+        For ``pm.sample``.
     """
     return [TannerWongImputation(model=model), TannerWongPosterior(model=model, p_step=p_step)]
 
@@ -43,6 +48,11 @@ def diagonal_completion_steps(
         How W22_1 is drawn: as a Wishart matrix, eq (13), or its diagonal by independent Gammas,
         eq (15), and its correlations separately, from the same distribution. By default "TW1"
         unless W22_1 is declared diagonal, which needs "TW2".
+
+    Returns
+    -------
+    list of step methods
+        For ``pm.sample``.
     """
     return [
         DiagonalTannerWongImputation(model=model, variant=variant),

@@ -62,6 +62,11 @@ def multinomial_probit_steps(
         Paper's scheme with `Binary`: number of kernels of a selection that are drawn jointly, from
         all 2^block states, at C Cholesky factorisations each.
 
+    Returns
+    -------
+    list of step methods
+        For ``pm.sample``.
+
     Raises
     ------
     ValueError

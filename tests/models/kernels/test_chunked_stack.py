@@ -30,10 +30,7 @@ QUIET = {"progressbar": False, "random_seed": 1, "draws": 20}
 ENGINE = kz.INLA(integrate=False)
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    with dask.config.set(scheduler="synchronous"):
-        yield
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def stack(size=17):

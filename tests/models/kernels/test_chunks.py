@@ -15,10 +15,7 @@ X = RNG.normal(size=(50, 4))
 KERNELS = (kz.gaussian(0.3) | kz.linear()).landmarks(9, seed=1)
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    with dask.config.set(scheduler="synchronous"):
-        yield
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def stack(size=17):
