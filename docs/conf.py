@@ -39,8 +39,8 @@ nb_execution_mode = "cache"
 nb_execution_cache_path = str(DOCS / "_build" / "cells" / cells.fingerprint(DOCS.parent))
 nb_execution_excludepatterns = ["gallery/*"]
 nb_execution_show_tb = True
-# Others may share the processors: this only ends a cell that hangs.
-nb_execution_timeout = 3600
+# Seconds. Others may share the processors: this only ends a cell that hangs, with its page named.
+nb_execution_timeout = 900
 nb_execution_in_temp = True
 nb_merge_streams = True
 # Log lines and warnings; a cell whose warning matters asks for it.
