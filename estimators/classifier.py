@@ -14,14 +14,13 @@ from ..inference.gaussian_process.choice import (
     SCALES,
     Tried,
     tried_for_classes,
-    with_learned_weights,
 )
 from ..models import GaussianProcessClassification, MultinomialProbit
 from ..models.combinations.sums import FixedWeights
 from ..models.learned_scale import LEARNED, LearnedScale, check_rate
+from ..numerics.groups import Groups
 from ..numerics.likelihoods import Likelihood, likelihood_of
 from ..validation import argument_error
-from .blocks import FittedKernels
 from .of_model import ModelPredictor
 from .predictor import KernelPredictor
 
@@ -56,6 +55,10 @@ class _Classifier(ClassifierMixin, KernelPredictor):
             classes = [each for each in self._ranked if each in set(classes)]
         return super()._options | {"classes": classes}
 
+    @override
+    def _labels_of_classes(self, response: Any) -> NDArray:
+        return np.asarray(response)
+
     def predict_proba(self, X: Any) -> np.ndarray:
         """Class probabilities (obs, class) over the posterior, with classes as in `classes_`."""
         p = self._predictions(X)["probability"].to_numpy()
@@ -79,7 +82,7 @@ class _Classifier(ClassifierMixin, KernelPredictor):
         sample_weight : array_like or Series (obs,), optional
             A Series is aligned by its index too. Unlabelled ones raise where `y` is reordered.
         """
-        return super().score(X, *self._in_order_of(X, y, sample_weight))
+        return super().score(X, *self._in_order_of(X, y, sample_weight, "sample_weight"))
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -89,6 +92,9 @@ class KernelClassifier(ModelPredictor, _Classifier):
     By default kernels are chosen by leave-one-out scores, which one fit has for all objects, and
     the scores of all classes are at their mode: a fit is made for predictions, in a second or so.
     ``engine="inla"`` learns the scale and the weights of the kernels, with their uncertainty.
+
+    Where objects are samples of persons, or come in other groups, ``fit(X, y, groups=persons)``
+    leaves groups out together. They count once each, and the default prior of the scale counts too.
 
     Parameters
     ----------
@@ -127,13 +133,14 @@ class KernelClassifier(ModelPredictor, _Classifier):
         As in `KernelProbitClassifier`; the attribute ``note`` says how weights were set.
     selection_ : DataArray (candidate, obs) or None
         Log scores of left-out objects for the kernels that were tried: of at most 1,000 objects,
-        drawn from all, copies left out together. Coordinates say what each candidate is.
+        drawn from all, copies and groups left out together. Coordinates say what each candidate is.
 
     Notes
     -----
     A choice costs O(N^3 + C N m^2) for each kernel and scale that is tried, about 20 of them, with
-    m = min(N, 200); N is at most 1,000 there. The fit itself is that of the engine. New objects of
-    precomputed kernels are taken to have the training objects' mean variance, k(x, x).
+    m = min(N, 200), and O(C n^3) for each group of n objects; N is at most 1,000 there. The fit
+    itself is that of the engine. New objects of precomputed kernels are taken to have the training
+    objects' mean variance, k(x, x).
 
     References
     ----------
@@ -151,6 +158,7 @@ class KernelClassifier(ModelPredictor, _Classifier):
 
     _model = GaussianProcessClassification
     _argument = "labels"
+    _learns_weights = "engine='inla'"
 
     @property
     @override
@@ -168,8 +176,11 @@ class KernelClassifier(ModelPredictor, _Classifier):
         return np.searchsorted(self.classes_, response)[:, None].astype(float)
 
     @override
-    def _tried(self, covariance: Any, response: NDArray, times: Any) -> list[Tried]:
-        return tried_for_classes(covariance, self._likelihood(response), times, self._scales())
+    def _tried(
+        self, covariance: Any, response: NDArray, times: Any, groups: Groups | None
+    ) -> list[Tried]:
+        likelihood = self._likelihood(response)
+        return tried_for_classes(covariance, likelihood, times, self._scales(), groups)
 
     def _likelihood(self, response: NDArray) -> Likelihood:
         return likelihood_of(np.searchsorted(self.classes_, response), len(self.classes_))
@@ -181,15 +192,14 @@ class KernelClassifier(ModelPredictor, _Classifier):
         return SCALES if isinstance(scale, LearnedScale) else (scale,)
 
     @override
-    def _with_weights(
-        self, fitted: FittedKernels, response: Any, rows: Any, chosen: Tried
-    ) -> Tried:
-        at, values = self._objects_tried(fitted, response, rows)
-        stack = self._kernels_of(fitted, at, chosen.times)
-        if len(stack) == 1 or "combination" in self._options or not self._gives_a_point:
-            return chosen
-        likelihood = self._likelihood(values)
-        return with_learned_weights(stack.to_numpy(), likelihood, chosen, self._scales())
+    def _process_of(self, stack: NDArray, response: NDArray) -> Any:
+        codes = np.searchsorted(self.classes_, response)
+        return GaussianProcessClassification(stack, codes, classes=list(range(len(self.classes_))))
+
+    @property
+    @override
+    def _sets_weights(self) -> bool:
+        return self._gives_a_point
 
     @property
     def _gives_a_point(self) -> bool:

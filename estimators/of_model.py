@@ -14,7 +14,13 @@ from xarray import DataArray
 
 from ..inference.engine.paper import PAPERS
 from ..inference.engine.provenance import damaged, read_number
-from ..inference.gaussian_process.choice import SCALES, TIMES, Tried
+from ..inference.gaussian_process.choice import (
+    SCALES,
+    TIMES,
+    Tried,
+    mean_and_error,
+    weights_at_mode,
+)
 from ..models import GaussianProcessClassification, GaussianProcessRegression
 from ..models.combinations.sums import FixedWeights
 from ..models.kernels import inverse_multiquadric
@@ -22,6 +28,8 @@ from ..models.kernels.base import Radial
 from ..models.kernels.features import Objects
 from ..models.kernels.labels import listed
 from ..models.kernels.source import VARIANCE, ParametricStack
+from ..numerics.groups import Groups
+from ..user_warnings import silent
 from ..validation import argument_error
 from .blocks import RANK, FittedKernels
 from .predictor import AUTO, Candidate, KernelPredictor
@@ -29,6 +37,8 @@ from .predictor import AUTO, Candidate, KernelPredictor
 GAUSSIAN_PROCESSES = (GaussianProcessClassification, GaussianProcessRegression)
 #: Most objects by which kernels are chosen, drawn from all whatever their order.
 MOST_OBJECTS = 1000
+#: Most objects by which weights are learned.
+MOST_LEARNED = 300
 #: Columns of the default kernels of more objects.
 LANDMARKS = 500
 #: Digits to which objects' features are compared.
@@ -47,6 +57,8 @@ class ModelPredictor(KernelPredictor):
     engine: Any = None
     #: Argument of a model that has the responses.
     _argument: ClassVar[str]
+    #: What to write for learned weights.
+    _learns_weights: ClassVar[str]
 
     @property
     @override
@@ -115,9 +127,9 @@ class ModelPredictor(KernelPredictor):
         if self.selection_ is not None and "weights" in self.selection_.attrs:
             return (
                 "weights at the mode of their posterior, which predict left-out objects better "
-                "than equal ones; engine='inla' learns their uncertainty"
+                f"than equal ones; {self._learns_weights} learns their uncertainty"
             )
-        return "weights that were set, not learned; engine='inla' learns them"
+        return f"weights that were set, not learned; {self._learns_weights} learns them"
 
     @property
     def _without_choice(self) -> dict[str, Any]:  # type: ignore[override]
@@ -181,6 +193,8 @@ class ModelPredictor(KernelPredictor):
         )
         if chosen.weights is not None:
             scores.attrs["weights"] = chosen.weights
+        if chosen.noise is not None:
+            scores.attrs["noise"] = chosen.noise
         if "scale" in settings and chosen.scale in (SCALES[0], SCALES[-1]):
             note = f"scale={chosen.scale:g} is at the end of the scales that were tried"
             scores.attrs["note"] = note
@@ -205,14 +219,15 @@ class ModelPredictor(KernelPredictor):
         responses = self._responses_of_model()
         places = pd.Index(fitted.objects.labels, tupleize_cols=False)
         at = places.get_indexer(pd.Index(self.model_.coords["obs"], tupleize_cols=False))
-        chosen = distinct_objects(fitted.objects, at, self._as_numbers(responses))
+        chosen = distinct_objects(fitted.objects, at, self._as_numbers(responses), self._groups)
+        groups = self._groups_at(chosen)
         stack = self._kernels_of(fitted, at[chosen])
         weights = self._weights_for(stack)
         responses = responses[chosen]
 
         def scored(kept: Any) -> Array:
             K = np.tensordot(weights[kept], stack.to_numpy()[kept], axes=1)
-            return max(self._tried(lambda _: K, responses, (1.0,)), key=_height).log_scores
+            return max(self._tried(lambda _: K, responses, (1.0,), groups), key=_height).log_scores
 
         positions = np.arange(len(stack))
         together = scored(positions)
@@ -221,38 +236,55 @@ class ModelPredictor(KernelPredictor):
         for position in positions:
             alone = scored([position]) if several else together
             without = scored(np.delete(positions, position)) if several else together * np.nan
-            rows.append([*_mean_and_error(alone), *_mean_and_error(without)])
-            rows[-1] += _mean_and_error(together - without)
+            gain = together - without
+            row = [mean_and_error(scores, groups) for scores in (alone, without, gain)]
+            rows.append(np.concatenate(row))
         columns = ["alone", "alone_se", "without", "without_se", "gain", "gain_se"]
         table = pd.DataFrame(rows, pd.Index(stack["kernel"].values, name="kernel"), columns)
-        table.attrs["all"], table.attrs["all_se"] = _mean_and_error(together)
+        table.attrs["all"], table.attrs["all_se"] = mean_and_error(together, groups)
         return table
 
     def _tried_on(self, fitted: FittedKernels, response: Any, rows: Rows | None) -> list[Tried]:
         """Widths of kernels of some features, and the scale that serves each best."""
-        at, values = self._objects_tried(fitted, response, rows)
+        at, values, groups = self._objects_tried(fitted, response, rows)
 
         def covariance(times: float) -> Array:
             stack = self._kernels_of(fitted, at, times)
             return np.tensordot(self._weights_for(stack), stack.to_numpy(), axes=1)
 
         times = TIMES if self.kernels is None else (1.0,)
-        return self._tried(covariance, values, times)
+        return self._tried(covariance, values, times, groups)
 
     def _objects_tried(
         self, fitted: FittedKernels, response: Any, rows: Rows | None
-    ) -> tuple[Rows, NDArray]:
-        """Rows of the training objects by which kernels are chosen, and their responses."""
+    ) -> tuple[Rows, NDArray, Groups | None]:
+        """Rows of the training objects by which kernels are chosen, responses and groups."""
         values = np.asarray(response)
         at = np.arange(len(values)) if rows is None else rows
-        chosen = distinct_objects(fitted.objects, at, self._as_numbers(values))
-        return at[chosen], values[chosen]
+        chosen = distinct_objects(fitted.objects, at, self._as_numbers(values), self._groups)
+        return at[chosen], values[chosen], self._groups_at(chosen)
+
+    def _groups_at(self, chosen: Rows) -> Groups | None:
+        """Take the groups of some objects of the model, numbered without gaps."""
+        if self._groups is None:
+            return None
+        return np.unique(self._groups[chosen], return_inverse=True)[1]
 
     def _with_weights(
-        self, fitted: FittedKernels, response: Any, rows: Rows | None, chosen: Tried
+        self, fitted: FittedKernels, response: Any, rows: Rows | None, equal: Tried
     ) -> Tried:
         """Put learned weights in place of equal ones where they predict better."""
-        return chosen
+        at, values, groups = self._objects_tried(fitted, response, rows)
+        stack = self._kernels_of(fitted, at, equal.times).to_numpy()
+        if len(stack) == 1 or "combination" in self._options or not self._sets_weights:
+            return equal
+        some = slice(MOST_LEARNED)
+        with silent():
+            weights = weights_at_mode(self._process_of(stack[:, some, some], values[some]))
+        K = np.tensordot(weights, stack, axes=1)
+        (learned,) = self._tried(lambda _: K, values, (equal.times,), groups)
+        gain, error = mean_and_error(learned.log_scores - equal.log_scores, groups)
+        return replace(learned, weights=weights) if gain > error else equal
 
     def _kernels_of(self, fitted: FittedKernels, at: Rows, times: float | None = None) -> DataArray:
         """Gram matrices (kernel, n, n) of some training objects."""
@@ -279,9 +311,22 @@ class ModelPredictor(KernelPredictor):
 
     @abstractmethod
     def _tried(
-        self, covariance: Callable[[float], Array], response: NDArray, times: Any
+        self,
+        covariance: Callable[[float], Array],
+        response: NDArray,
+        times: Any,
+        groups: Groups | None,
     ) -> list[Tried]:
         """Widths, compared by the scores of these responses."""
+
+    @property
+    @abstractmethod
+    def _sets_weights(self) -> bool:
+        """Whether the weights are set by the choice, and not learned by the engine."""
+
+    @abstractmethod
+    def _process_of(self, stack: Array, response: NDArray) -> Any:
+        """Gaussian process of kernels (kernel, n, n) and responses, with what it learns."""
 
     @abstractmethod
     def _settings(self, chosen: Tried) -> dict[str, Any]:
@@ -301,7 +346,8 @@ class ModelPredictor(KernelPredictor):
             return super()._saved_settings(saved)
         times, scale = (read_number(saved, name) for name in ("times", "scale"))
         weights = None if "weights" not in saved else np.atleast_1d(saved["weights"])
-        return self._settings(Tried(times, scale, np.empty(0), np.nan, weights))
+        noise = None if "noise" not in saved else read_number(saved, "noise")
+        return self._settings(Tried(times, scale, np.empty(0), np.nan, weights, noise))
 
 
 def _times_of(fitted: FittedKernels) -> float:
@@ -315,11 +361,6 @@ def _height(tried: Tried) -> float:
     return tried.height
 
 
-def _mean_and_error(scores: Array) -> list[float]:
-    """Mean of scores, and its standard error."""
-    return [float(scores.mean()), float(scores.std(ddof=1) / np.sqrt(len(scores)))]
-
-
 def is_gram(fitted: FittedKernels) -> bool:
     """Whether kernels without parameters to learn have a column for each training object."""
     if isinstance(fitted.stack, ParametricStack):
@@ -327,12 +368,16 @@ def is_gram(fitted: FittedKernels) -> bool:
     return np.array_equal(fitted.stack["obs"], fitted.stack["basis"])
 
 
-def distinct_objects(objects: Objects, at: Rows, responses: Array) -> Rows:
+def distinct_objects(
+    objects: Objects, at: Rows, responses: Array, groups: Groups | None = None
+) -> Rows:
     """Positions in `at` of distinct objects, at most `MOST_OBJECTS`, whatever their order.
 
-    An object is its features and its response. Any number of the first ones are a random sample.
+    An object is its features, its response and its group. Any number of the first ones are a random
+    sample.
     """
     columns = [np.asarray(features)[at] for features in objects.features.values()]
+    columns += [] if groups is None else [groups[:, None]]
     contents = np.hstack([*columns, responses]).astype(float)
     # Adding 0.0 turns -0.0 into 0.0, so that equal rows have equal bytes.
     contents = np.ascontiguousarray(np.round(contents, DECIMALS_COMPARED)) + 0.0

@@ -17,7 +17,7 @@ from ..inference.choice import SCALES, at_the_end, selected, why_no_selection
 from ..inference.engine.convergence import judge, predictions_alone, warn_of_approximation
 from ..inference.engine.engine import as_engine
 from ..inference.engine.provenance import check_fitted, check_result, damaged, read_number
-from ..inference.left_out import Rows, objects_of
+from ..inference.left_out import Rows, checked_groups, objects_of
 from ..models.combinations.sums import FixedWeights
 from ..models.kernels import inverse_multiquadric
 from ..models.kernels.labels import (
@@ -29,8 +29,10 @@ from ..models.kernels.labels import (
     listed,
 )
 from ..models.kernels.source import ParametricStack
+from ..numerics.groups import Groups
 from ..validation import argument_error, check_real, check_undated, check_unmasked
 from .blocks import RANK, SCALE, FittedKernels, KernelReader, attempt, ids_of
+from .near_copies import warn_of_near_copies
 
 #: Value of the parameters that `select` chooses.
 AUTO = "auto"
@@ -95,7 +97,7 @@ class KernelPredictor(KernelReader):
             )
         return super().__new__(cls)
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Self:
         """Compute the kernels of the training objects, declare the model and infer it.
 
         Parameters
@@ -110,14 +112,21 @@ class KernelPredictor(KernelReader):
             Power of the likelihood of each object: 0 leaves its response out, 2 counts it twice.
             Kernels are those of all objects, and classes those of all of `y`. A Series is aligned
             by its index, where `X` has ids.
+        groups : array_like or Series (obs,), optional
+            Group of each object, such as the person whose sample it is. What predicts left-out
+            objects best is then what predicts left-out groups best. A Series is aligned by its
+            index, where `X` has ids.
 
         Raises
         ------
         ValueError
-            For kernels, responses and settings that the model or the engine refuses.
+            For kernels, responses, groups and settings that the model or the engine refuses.
 
         Warns
         -----
+        UserWarning
+            For classes all of whose objects are in one group, and for rows that are nearly copies
+            where `groups` are not given.
         KernelWarning
             As the model does. `weights_` warns of weights that cannot be read, not `fit`.
         """
@@ -132,7 +141,7 @@ class KernelPredictor(KernelReader):
             raise argument_error("fit_options", owner, rule, repr(given))
         options |= {name: getattr(self, name) for name in ("draws", "tune", "chains", "cores")}
         with attempt(self) as trial:
-            log_scores = trial._declare(X, y, sample_weight)
+            log_scores = trial._declare(X, y, sample_weight, groups)
             if trial.draws is None:
                 chains = as_engine(trial._engine, "fit").kind == "mcmc"
                 options["draws"] = DRAWS_OF_CHAINS if chains else INDEPENDENT_DRAWS
@@ -197,7 +206,14 @@ class KernelPredictor(KernelReader):
 
     @classmethod
     def from_result(
-        cls, result: DataTree, X: Any, y: Any, *, sample_weight: Any = None, **parameters: Any
+        cls,
+        result: DataTree,
+        X: Any,
+        y: Any,
+        *,
+        sample_weight: Any = None,
+        groups: Any = None,
+        **parameters: Any,
     ) -> Self:
         """Make a fitted estimator from a saved result, without running the engine.
 
@@ -206,7 +222,7 @@ class KernelPredictor(KernelReader):
         result : DataTree
             `result_` of an estimator with the same parameters on the same objects, for example from
             ``az.from_netcdf``.
-        X, y, sample_weight : as in `fit`
+        X, y, sample_weight, groups : as in `fit`
             The training objects, in any order if `X` and the result have their ids.
         **parameters
             Of the estimator that was fitted: those that it was given, or its ``get_params()``.
@@ -226,10 +242,10 @@ class KernelPredictor(KernelReader):
         estimator = cls(**parameters)
         ids = ids_of(X)
         if (order := _order_in(result, ids)) is not None:
-            y, sample_weight = (_with_ids(each, ids) for each in (y, sample_weight))
+            y, sample_weight, groups = (_with_ids(each, ids) for each in (y, sample_weight, groups))
         # Results of earlier versions do not name the choice, which is then made again.
         saved = _saved_choice(result)
-        estimator._declare(X, y, sample_weight, order, saved)
+        estimator._declare(X, y, sample_weight, groups, order, saved)
         try:
             check_fitted(estimator.model_, result, f"{cls.__name__}.from_result")
         except ValueError as error:
@@ -245,6 +261,7 @@ class KernelPredictor(KernelReader):
         X: Any,
         y: Any,
         sample_weight: Any,
+        groups: Any,
         order: pd.Index | None = None,
         saved: Mapping[Any, Any] | None = None,
     ) -> DataArray | None:
@@ -263,6 +280,7 @@ class KernelPredictor(KernelReader):
         fitted = self._fit_kernels(X, kernels, features, order)
         rows = None if sample_weight is None else self._copies(X, y, sample_weight, fitted)
         response = self._in_order(responses, fitted, rows)
+        self._groups = self._groups_of(X, y, groups, fitted, response, rows)
         log_scores: DataArray | None = None
         if saved:
             # The choice of a saved result is not made again.
@@ -342,7 +360,7 @@ class KernelPredictor(KernelReader):
         """Rows of the training objects, each as often as its weight says."""
         owner = type(self).__name__
         objects = kernels.objects
-        weights = self._in_order_of(X, y, sample_weight)[1]
+        weights = self._in_order_of(X, y, sample_weight, "sample_weight")[1]
         weights = aligned(weights, objects.labels, "sample_weight", owner)
         powers = check_real(weights, "sample_weight", owner)
         check_consistent_length(objects.labels, powers)
@@ -361,6 +379,32 @@ class KernelPredictor(KernelReader):
             got = f"a sum of {powers.sum():g} for {len(powers)} objects"
             raise argument_error("sample_weight", owner, rule, got)
         return np.repeat(np.arange(len(powers)), powers.astype(int))
+
+    def _groups_of(
+        self, X: Any, y: Any, groups: Any, kernels: FittedKernels, response: Any, rows: Any
+    ) -> Groups | None:
+        """Group of each response of the model; a warning where groups seem to be missing."""
+        if groups is None:
+            if not kernels.specification.grams:
+                tables = [*map(np.asarray, kernels.objects.features.values())]
+                targets = self._targets_of(response) if rows is None else None
+                warn_of_near_copies(tables, targets)
+            return None
+        owner = type(self).__name__
+        ids = kernels.objects.labels
+        ordered = aligned(self._in_order_of(X, y, groups, "groups")[1], ids, "groups", owner)
+        check_unmasked(ordered, "groups", owner)
+        taken = slice(None) if rows is None else rows
+        labels = self._labels_of_classes(response)
+        return checked_groups(np.asarray(ordered)[taken], ids[taken], labels, owner)
+
+    def _labels_of_classes(self, response: Any) -> NDArray | None:
+        """Labels of the classes of the responses of the model, or None."""
+        return None
+
+    def _targets_of(self, response: Any) -> NDArray | None:
+        """Targets (N, P) that are the responses of the model, or None."""
+        return None
 
     def _in_order(self, responses: Any, kernels: FittedKernels, rows: Any) -> Any:
         """Responses of the model, in the order of the training objects or of copies of them."""
@@ -427,7 +471,7 @@ class KernelPredictor(KernelReader):
         scales = list(SCALES) if scale in chosen else [float(options[scale])]
         if objects is None:
             objects = objects_of(model)
-        settings, log_scores = selected(model, scales, objects, rule in chosen)
+        settings, log_scores = selected(model, scales, objects, rule in chosen, groups=self._groups)
         return Candidate(kernels, options | settings, log_scores, objects)
 
     @abstractmethod
@@ -438,30 +482,30 @@ class KernelPredictor(KernelReader):
         kernels = self.kernel_stack(X)  # raises unless fitted
         return predict(self.model_, self.result_, kernels, progressbar=False)
 
-    def _in_order_of(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any]:
-        """Responses and their weights in the order of the objects of X, where they have ids."""
+    def _in_order_of(self, X: Any, y: Any, values: Any, argument: str) -> tuple[Any, Any]:
+        """Responses and values of theirs in the order of the objects of X, where they have ids."""
         ids = ids_of(X)
         owner = type(self).__name__
         y = as_frame(y)
         ordered = y if ids is None else aligned(y, ids, "y", owner)
         if ids is not None and len(ids) == len(ordered):
             check_repeated(ids, ordered, "y", owner)
-        if sample_weight is None:
+        if values is None:
             return ordered, None
-        sample_weight = as_frame(sample_weight)
+        values = as_frame(values)
         n = len(np.asarray(ordered))
-        shape = np.asarray(sample_weight).shape
+        shape = np.asarray(values).shape
         if shape != (n,):
-            rule = f"{n} numbers, one per object"
-            raise argument_error("sample_weight", owner, rule, f"shape {shape}")
-        if labels_of(sample_weight) is None and ordered is not y:
+            rule = f"one for each of the {n} objects"
+            raise argument_error(argument, owner, rule, f"shape {shape}")
+        if labels_of(values) is None and ordered is not y:
             requirement = "labelled like y, because y is reordered to match X"
-            raise argument_error("sample_weight", owner, requirement, type(sample_weight).__name__)
-        # Where X has no ids, y and the weights may have them.
+            raise argument_error(argument, owner, requirement, type(values).__name__)
+        # Where X has no ids, y and these values may have them.
         ids = labels_of(ordered) or ids
         if ids is None:
-            return ordered, sample_weight
-        return ordered, aligned(sample_weight, ids, "sample_weight", owner)
+            return ordered, values
+        return ordered, aligned(values, ids, argument, owner)
 
 
 def _order_in(result: DataTree, ids: pd.Index | None) -> pd.Index | None:

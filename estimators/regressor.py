@@ -11,7 +11,9 @@ from sklearn.base import MultiOutputMixin, RegressorMixin
 from ..inference.gaussian_process.choice import Tried, tried_for_targets
 from ..inference.paper_engines import INLA
 from ..models import CompositeKernelRegression, GaussianProcessRegression
+from ..models.combinations.sums import FixedWeights
 from ..models.kernels.labels import order_of
+from ..numerics.groups import Groups
 from ..validation import check_flag, standard_deviation
 from .of_model import ModelPredictor
 from .predictor import KernelPredictor
@@ -34,6 +36,10 @@ class _Regressor(MultiOutputMixin, RegressorMixin, KernelPredictor):
         self._scale = standard_deviation(values)
         self._scale[self._scale == 0] = 1.0
         return (values - self._mean) / self._scale
+
+    @override
+    def _targets_of(self, response: Any) -> NDArray:
+        return np.asarray(response).reshape(len(response), -1)
 
     def predict(
         self, X: Any, return_std: bool = False
@@ -68,7 +74,7 @@ class _Regressor(MultiOutputMixin, RegressorMixin, KernelPredictor):
         sample_weight : array_like or Series (obs,), optional
             A Series is aligned by its index too. Unlabelled ones raise where `y` is reordered.
         """
-        y, sample_weight = self._in_order_of(X, y, sample_weight)
+        y, sample_weight = self._in_order_of(X, y, sample_weight, "sample_weight")
         if isinstance(y, pd.DataFrame) and self.model_.several:
             owner = type(self).__name__
             rule = "labelled by the outputs given to fit"
@@ -84,6 +90,12 @@ class KernelRegressor(ModelPredictor, _Regressor):
     The model is fitted to targets of mean 0 and standard deviation 1, for which its priors are
     made. Predictions are on the scale of `y`, `model_` and `result_` are not. By default the
     evidence chooses the kernels' width; scale, noise and weights are learned.
+
+    The evidence does not know of groups: where the samples of a person have one target, the learned
+    noise is far too small. With ``fit(X, y, groups=persons)``, width, scale and noise (one for all
+    outputs) are those that predict left-out groups best, unless `model_options` has them. Weights
+    are then equal, or those at the mode of their posterior where these predict left-out groups
+    better by more than a standard error.
 
     Parameters
     ----------
@@ -118,6 +130,7 @@ class KernelRegressor(ModelPredictor, _Regressor):
 
     _model = GaussianProcessRegression
     _argument = "targets"
+    _learns_weights = "model_options={'combination': 'mean'}"
 
     @property
     @override
@@ -133,12 +146,30 @@ class KernelRegressor(ModelPredictor, _Regressor):
         return response.reshape(len(response), -1).astype(float)
 
     @override
-    def _tried(self, covariance: Any, response: NDArray, times: Any) -> list[Tried]:
-        return tried_for_targets(covariance, self._as_numbers(response), times)
+    def _tried(
+        self, covariance: Any, response: NDArray, times: Any, groups: Groups | None
+    ) -> list[Tried]:
+        return tried_for_targets(covariance, self._as_numbers(response), times, groups)
+
+    @override
+    def _process_of(self, stack: NDArray, response: NDArray) -> Any:
+        return GaussianProcessRegression(stack, response)
+
+    @property
+    @override
+    def _sets_weights(self) -> bool:
+        return self._groups is not None
 
     @override
     def _settings(self, chosen: Tried) -> dict[str, Any]:
-        return {}
+        # The evidence, by which the engine learns, does not know of groups.
+        if chosen.noise is None:
+            return {}
+        given = self._options
+        learned = chosen.weights
+        weights = FixedWeights() if learned is None else FixedWeights(learned.tolist())
+        found = {"scale": chosen.scale, "gamma": 1.0 / chosen.noise, "combination": weights}
+        return {name: value for name, value in found.items() if name not in given}
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

@@ -16,6 +16,7 @@ from xarray import DataArray
 
 from ..models.combinations.sums import FixedWeights, WeightedSum
 from ..models.learned_scale import LearnedScale
+from ..numerics.groups import Groups
 from ..user_warnings import numpy_warnings, silent
 from ..validation import Count, Seed, argument_error, check_arguments, check_positive, integer_seed
 from .engine.engine import Run
@@ -23,7 +24,15 @@ from .engine.paper import Fold, paper_with
 from .engine.progress import stopped_by_ctrl_c, track
 from .engine.provenance import check_model
 from .engine.shared_settings import BlasLimits
-from .left_out import Rows, columns_without, objects_of, splits, why_not_left_out
+from .left_out import (
+    Rows,
+    checked_groups,
+    columns_without,
+    labels_of_classes,
+    objects_of,
+    splits,
+    why_not_left_out,
+)
 
 #: Scales that `select` tries by default.
 SCALES = (0.1, 1.0, 10.0, 100.0, 1_000.0, 10_000.0)
@@ -92,6 +101,7 @@ def select(
     scales: Sequence[float] = SCALES,
     choose_weights: bool = True,
     folds: Count = 4,
+    groups: Any = None,
     random_seed: Seed = 0,
     progressbar: bool = True,
 ) -> Selection:
@@ -108,6 +118,9 @@ def select(
         Otherwise, and for known weights, the scale is chosen with the declared rule.
     folds : int, default=4
         Number of folds, stratified by class. Copies of an object are in one fold.
+    groups : array_like or Series (obs,), optional
+        Group of each object, such as the person whose sample it is: objects of a group are in one
+        fold. A Series is aligned by its index, where the model has ids.
     random_seed : int, SeedSequence or Generator, default=0
         Seed of the folds, which do not depend on the order of the objects, and of the draws.
     progressbar : bool, default=True
@@ -121,7 +134,12 @@ def select(
     ------
     ValueError
         For other models, for scales that are not positive and increasing, for fewer than two folds,
-        and for data without two classes of two objects.
+        for data without two classes of two objects, and for groups that are not one per object.
+
+    Warns
+    -----
+    UserWarning
+        For classes all of whose objects are in one group.
 
     Notes
     -----
@@ -149,7 +167,11 @@ def select(
         raise argument_error("folds", "select", "2 or more", repr(folds))
     seed = integer_seed(random_seed, "random_seed", "select")
     numbers = objects_of(model)
-    settings, scored = selected(model, tried, numbers, choose_weights, folds, seed, progressbar)
+    ids = np.asarray(model.coords["obs"])
+    together = checked_groups(groups, ids, labels_of_classes(model), "select")
+    settings, scored = selected(
+        model, tried, numbers, choose_weights, folds, seed, progressbar, groups=together
+    )
     return Selection(model.redeclared(**settings), settings, scored)
 
 
@@ -161,6 +183,7 @@ def selected(
     folds: int = 4,
     seed: int = 0,
     progressbar: bool = False,
+    groups: Groups | None = None,
 ) -> tuple[dict[str, Any], DataArray]:
     """Choose as `select` does, with folds of the objects' `numbers`, which `objects_of` gives.
 
@@ -173,9 +196,8 @@ def selected(
     assert paper.held_out is not None
     held_out = paper.held_out
     few = len(model.coords["basis"]) <= MOST_OBJECTS
-    pairs = list(
-        splits(model, numbers, folds, seed, MOST_OBJECTS_OF_FEW_COLUMNS if few else MOST_OBJECTS)
-    )
+    most = MOST_OBJECTS_OF_FEW_COLUMNS if few else MOST_OBJECTS
+    pairs = list(splits(model, numbers, folds, seed, most, groups))
     if sum(len(new) for _, new in pairs) > OBJECTS_OF_ONE_FOLD:
         pairs = pairs[:1]
     several = len(model.coords["kernel"]) > 1

@@ -6,6 +6,7 @@ from inspect import signature
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pymc as pm
 from arviz_stats.utils import ELPDDataLOOKFold
 from numpy.typing import NDArray
@@ -14,11 +15,19 @@ from scipy.stats import norm
 from xarray import DataArray, Dataset
 
 from ..models.declaration import source_of
-from ..models.kernels.labels import counts_rows
+from ..models.kernels.labels import aligned, check_repeated, counts_rows, listed
 from ..models.kernels.source import DIMS, LANDMARK, VARIANCE, CompletedRows
 from ..models.kernels.stack import ORIGIN, Origin
-from ..user_warnings import silent
-from ..validation import Count, Seed, argument_error, check_arguments, integer_seed
+from ..numerics.groups import Groups
+from ..user_warnings import silent, warn_user
+from ..validation import (
+    Count,
+    Seed,
+    argument_error,
+    check_arguments,
+    check_unmasked,
+    integer_seed,
+)
 from .engine.engine import Engine, why_not_in_memory
 from .engine.fit import fit
 from .engine.predict import predict
@@ -57,6 +66,13 @@ def why_not_left_out(model: Any) -> str | None:
     if "class" in model.coords and (np.bincount(model.label_codes[ids]) > 1).sum() < 2:
         return "two classes must have two distinct objects each"
     return None if len(ids) > 1 else "it takes two distinct objects"
+
+
+def labels_of_classes(model: Any) -> NDArray | None:
+    """Label of the class of each object; None of a model of targets."""
+    if "class" not in model.coords:
+        return None
+    return np.asarray(model.coords["class"])[model.label_codes]
 
 
 def kernels_of(model: Any) -> DataArray:
@@ -150,25 +166,76 @@ def objects_of(model: Any, *, by_ids: bool = False) -> Rows:
     return number[copy_of]
 
 
+def checked_groups(groups: Any, ids: Any, labels: NDArray | None, owner: str) -> Groups | None:
+    """Return the number of the group of each object, in the order of the `ids`.
+
+    It is None if no two objects are in one group. Raises a ValueError for groups of other objects,
+    missing ones, a single one, and groups that hold all but one of the classes of the `labels`
+    whole; warns of other classes that a group holds whole.
+    """
+    if groups is None:
+        return None
+    check_unmasked(groups, "groups", owner)
+    values = np.asarray(aligned(groups, ids, "groups", owner))
+    if values.shape != (len(ids),):
+        rule = f"one group for each of the {len(ids)} objects"
+        raise argument_error("groups", owner, rule, f"shape {values.shape}")
+    check_repeated(ids, values, "groups", owner)
+    # Sorted, so that numbers do not depend on the order of the objects.
+    codes, distinct = pd.factorize(values, sort=True)
+    if (absent := np.flatnonzero(codes < 0)).size:
+        got = f"none for {listed(np.asarray(ids)[absent].tolist())}"
+        raise argument_error("groups", owner, "a group for every object", got)
+    if len(distinct) == 1:
+        rule = "at least two groups, because each is left out"
+        raise argument_error("groups", owner, rule, f"only {listed(distinct.tolist())}")
+    if len(distinct) == len(values):
+        return None
+    if labels is not None:
+        _check_groups_of_classes(codes, labels, owner)
+    return codes
+
+
+def _check_groups_of_classes(groups: Groups, labels: NDArray, owner: str) -> None:
+    classes = np.unique(labels)
+    alone = [c for c in classes if len(np.unique(groups[labels == c])) == 1]
+    named = listed(np.array(alone).tolist())
+    if len(classes) - len(alone) < 2:
+        rule = "such that two classes or more have objects in two groups each"
+        raise argument_error("groups", owner, rule, f"one group for all objects of {named}")
+    if alone:
+        warn_user(
+            f"All objects of the class are in one group: {named}. Where {owner} leaves this group "
+            "out, no object of the class is left."
+        )
+
+
 def splits(
-    model: Any, objects: Rows, folds: int, seed: int, most: int | None = None
+    model: Any,
+    objects: Rows,
+    folds: int,
+    seed: int,
+    most: int | None = None,
+    groups: Groups | None = None,
 ) -> Iterator[tuple[Rows, Rows]]:
     """Rows of the training objects and of the objects left out, by fold, in the order of `objects`.
 
     `objects` are their numbers, see `objects_of`. Folds of two or more objects are stratified by
-    class, and copies of an object are in one fold. Of more than `most` objects, so many take part.
+    class, and copies of an object are in one fold, as are all of one of the `groups` (rows of the
+    model). Of more than `most` objects, so many take part.
     """
     # `import kernelzoo` does without scikit-learn, which takes half a second.
-    from sklearn.model_selection import KFold, StratifiedKFold
+    from sklearn.model_selection import GroupKFold, KFold, StratifiedGroupKFold, StratifiedKFold
 
     first = np.unique(objects, return_index=True)[1]
     order = np.argsort(objects, kind="stable")
+    together = np.arange(len(first)) if groups is None else groups[first]
     y = np.zeros(len(first), dtype=int)
-    splitter = KFold
+    splitter = KFold if groups is None else GroupKFold
     if "class" in model.coords:
         y = model.label_codes[first]
-        if folds < len(first):
-            splitter = StratifiedKFold
+        if folds < len(np.unique(together)):
+            splitter = StratifiedKFold if groups is None else StratifiedGroupKFold
             folds = min(folds, int(np.bincount(y).max()))
     rng = np.random.default_rng(seed)
     share = 1.0 if most is None else min(1.0, most / len(y))
@@ -176,9 +243,10 @@ def splits(
     # Rare classes keep enough objects to be in every training part.
     kept = [m[: max(round(share * len(m)), folds)] for m in members]
     chosen = np.sort(np.concatenate(kept))
-    split = splitter(min(folds, len(chosen)), shuffle=True, random_state=seed).split
+    together = together[chosen]
+    split = splitter(min(folds, len(np.unique(together))), shuffle=True, random_state=seed).split
     with quiet_libraries():
-        folded = list(split(chosen, y[chosen]))
+        folded = list(split(chosen, y[chosen], together))
     for part in folded:
         train, new = (order[np.isin(objects[order], chosen[rows])] for rows in part)
         yield train, new
@@ -189,6 +257,7 @@ def loo_kfold(
     engine: str | Engine = "vb",
     *,
     k: Count = 10,
+    groups: Any = None,
     random_seed: Seed = 0,
     progressbar: bool = True,
     **options: Any,
@@ -208,6 +277,10 @@ def loo_kfold(
     k : int, default=10
         Number of folds, with a fit each. They are stratified by class, at most as many as objects
         in the largest class; as many as objects leave out one each. Copies are in one fold.
+    groups : array_like or Series (obs,), optional
+        Group of each object, such as the person whose sample it is: objects of a group are in one
+        fold, and as many folds as groups leave out one each. A Series is aligned by its index,
+        where the model has ids. ``se`` is that of independent objects.
     random_seed : int, SeedSequence or Generator, default=0
         Seed of the folds, which are the same for all models of the same ids (without ids: of the
         same kernels) in any order, and of each fit.
@@ -230,7 +303,13 @@ def loo_kfold(
     Raises
     ------
     ValueError
-        For other models, for fewer than two folds, and for arguments that `fit` refuses.
+        For other models, for fewer than two folds, for groups that are not one per object, and for
+        arguments that `fit` refuses.
+
+    Warns
+    -----
+    UserWarning
+        For classes all of whose objects are in one group.
 
     Examples
     --------
@@ -249,7 +328,8 @@ def loo_kfold(
     stack = kernels_of(model)
     ids = np.asarray(model.coords["obs"])
     scores = DataArray(np.empty(len(ids)), {"obs": ids}, ("obs",))
-    folds = list(splits(model, objects_of(model, by_ids=True), k, seed))
+    together = checked_groups(groups, ids, labels_of_classes(model), owner)
+    folds = list(splits(model, objects_of(model, by_ids=True), k, seed, groups=together))
     of_targets = "class" not in model.coords
     warned = False
     draws = 0

@@ -231,8 +231,12 @@ class ByClass(Precision):
 
     def variances(self, values: Array, scale: float) -> Array:
         """Variances (n, C) of the scores of objects with features (n, m)."""
-        halves = (solve_triangular(factor, values.T) for factor in self.factors)
-        return scale * np.stack([np.einsum("mn,mn->n", half, half) for half in halves], axis=1)
+        own = [np.einsum("mn,mn->n", half, half) for half in self.halves(values)]
+        return scale * np.stack(own, axis=1)
+
+    def halves(self, values: Array) -> Iterator[Array]:
+        """For each class an array (m, n) whose products of columns are covariances, unscaled."""
+        return (solve_triangular(factor, values.T) for factor in self.factors)
 
 
 def _heaviest(weights: Array, share: float) -> Array:

@@ -7,6 +7,7 @@ import numpy as np
 
 from .features import Features
 from .gaussian_process import Array
+from .groups import Groups, rows_by_size
 
 
 @dataclass(frozen=True)
@@ -95,16 +96,37 @@ class NormalFeatureScores:
         a = (self.of.targets - np.sqrt(self.scale) * (values @ self.W)) / self.noise
         return 0.5 * (a @ projections.T - values * (1.0 / self.totals).sum(axis=1))
 
-    def left_out(self) -> tuple[Array, Array]:
+    def left_out(self, groups: Groups | None = None) -> tuple[Array, Array]:
         """Mean and variance (N, P) of every target given all others. O(N m P).
 
-        Residuals and variances are divided by what the object's own leverage leaves.
+        Residuals and variances are divided by what the object's own leverage leaves. With `groups`
+        (N,), targets are those given all other groups: O(n^2 m P + n^3 P) for each group of n.
         """
         values = self.of.features.values
-        leverages = values**2 @ (self.scale / self.totals)
         residuals = self.of.targets - np.sqrt(self.scale) * (values @ self.W)
+        if groups is not None:
+            return self._groups_left_out(groups, residuals)
+        leverages = values**2 @ (self.scale / self.totals)
         rest = 1.0 - leverages
         return self.of.targets - residuals / rest, self.noise / rest
+
+    def _groups_left_out(self, groups: Groups, residuals: Array) -> tuple[Array, Array]:
+        mean = self.of.targets.copy()
+        variances = np.empty_like(mean)
+        same_size = rows_by_size(groups)
+        # Outputs of equal noise have one matrix of leverages.
+        for noise in np.unique(self.noise):
+            outputs = np.flatnonzero(self.noise == noise)
+            roots = np.sqrt(self.scale / self.totals[:, outputs[0]])
+            half = self.of.features.values * roots
+            for rows in same_size:
+                members = half[rows]
+                leverages = members @ members.swapaxes(-1, -2)
+                inverse = np.linalg.inv(np.eye(rows.shape[1]) - leverages)
+                at = rows[..., None], outputs
+                mean[at] -= inverse @ residuals[at]
+                variances[at] = noise * np.diagonal(inverse, axis1=-2, axis2=-1)[..., None]
+        return mean, variances
 
     def draw(self, number: int, rng: np.random.Generator) -> Array:
         """Draws of the weights (draw, m, P)."""

@@ -4,23 +4,28 @@ Nothing is fitted without an object: the normal approximation of its likelihood 
 the scores. Of targets, the evidence chooses, with the best scale and noise for each width. Weights
 of several kernels are learned by the evidence, and kept where they predict left-out objects better
 than equal ones.
+
+Objects of one group, such as the samples of a person, are left out together. The evidence does not
+know of groups: where samples of a person have one target, its noise goes to zero. So log scores of
+targets that are left out by groups choose the scale and the noise, too.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.stats import norm
 
-from ...models.gaussian_process import JITTER, GaussianProcessClassification
+from ...models.gaussian_process import JITTER
 from ...models.learned_scale import LEARNED
 from ...numerics.feature_scores import laplace
 from ...numerics.feature_targets import NormalFeatureScores, ProjectedTargets
 from ...numerics.features import Features
+from ...numerics.groups import Groups
 from ...numerics.likelihoods import Likelihood
-from ...user_warnings import silent
 from ..engine.progress import track
 from .inla import Posterior, find_mode
 
@@ -42,8 +47,6 @@ LEAST_SQUARE = 1e-6
 #: Most objects whose kernel is used as it is; of more, columns at landmarks are.
 MOST_COLUMNS = 400
 LANDMARKS = 200
-#: Most objects by which weights are learned.
-MOST_LEARNED = 300
 #: Starts of the search for scale and noise, as logarithms.
 LOG_STARTS = ((0.0, -1.5), (2.0, -4.0))
 #: Bounds of these logarithms.
@@ -69,11 +72,12 @@ class ByLeaveOneOut:
 
     features: Features
     likelihood: Likelihood
+    groups: Groups | None = None
     scores: dict[float, Array] = field(default_factory=dict)
     _weights: Array | None = None
 
     def at(self, scale: float) -> Array:
-        """Log scores (N,) of all objects, each left out. O(C N m^2 + C m^3)."""
+        """Log scores (N,) of all objects, each left out, with its group. O(C N m^2 + C m^3)."""
         if scale not in self.scores:
             fit = laplace(
                 self.features,
@@ -85,15 +89,24 @@ class ByLeaveOneOut:
                 rough=True,
             )
             self._weights = fit.W
-            self.scores[scale] = self.likelihood.log_density(fit.left_out()[0])
+            self.scores[scale] = self.likelihood.log_density(fit.left_out(self.groups)[0])
         return self.scores[scale]
 
+    def height(self, scale: float) -> float:
+        """Mean log score, by which scales and kernels are compared.
+
+        Groups count once each, and as they are few, so does the default prior of the scale.
+        """
+        if self.groups is None:
+            return float(self.at(scale).mean())
+        of_groups = np.bincount(self.groups, self.at(scale)) / np.bincount(self.groups)
+        prior, _ = LEARNED.log_density(np.log(scale))
+        return float(of_groups.mean()) + prior / len(of_groups)
+
     def best(self, scales: Sequence[float] = SCALES) -> float:
-        """Scale of the highest mean score, in a climb from the first one."""
-        position = climb(
-            len(scales), min(FIRST_SCALE, len(scales) - 1), lambda k: self.at(scales[k]).mean()
-        )
-        return scales[position]
+        """Scale of the greatest height, in a climb from the first one."""
+        first = min(FIRST_SCALE, len(scales) - 1)
+        return scales[climb(len(scales), first, lambda k: self.height(scales[k]))]
 
 
 def climb(length: int, start: int, height: Callable[[int], float]) -> int:
@@ -107,8 +120,14 @@ def climb(length: int, start: int, height: Callable[[int], float]) -> int:
         at = best
 
 
-def best_of_targets(features: Features, targets: Array) -> NormalFeatureScores:
-    """Scale and noise of the highest evidence times prior of targets (N, P). O(m P) a step."""
+def best_of_targets(
+    features: Features, targets: Array, groups: Groups | None = None
+) -> NormalFeatureScores:
+    """Scale and noise of the highest evidence times prior of targets (N, P). O(m P) a step.
+
+    With groups, log scores of left-out groups take the place of the evidence, in O(n^2 m + n^3) for
+    each group of n objects.
+    """
     projected = ProjectedTargets(features, targets)
     n_outputs = targets.shape[1]
 
@@ -116,21 +135,39 @@ def best_of_targets(features: Features, targets: Array) -> NormalFeatureScores:
         scale, noise = np.exp(logs)
         return NormalFeatureScores(projected, scale, np.full(n_outputs, noise))
 
-    def negative(logs: Array) -> tuple[float, Array]:
+    def prior(logs: Array) -> tuple[float, Array]:
+        density, slope = LEARNED.log_density(logs[0])
+        # The prior is that of the precision, 1 / noise.
+        density_of_noise, slope_of_noise = LEARNED.log_density(-logs[1])
+        return density + density_of_noise, np.array([slope, -slope_of_noise])
+
+    def by_evidence(logs: Array) -> tuple[float, Array]:
         fit = at(logs)
         of_scale, of_noise = fit.gradient()
-        prior, slope = LEARNED.log_density(logs[0])
-        # The prior is that of the precision, 1 / noise.
-        prior_of_noise, slope_of_noise = LEARNED.log_density(-logs[1])
+        density, slopes = prior(logs)
         gradient = np.array([fit.scale * of_scale, fit.noise @ of_noise])
-        gradient += slope, -slope_of_noise
-        return -(fit.log_evidence + prior + prior_of_noise), -gradient
+        return -(fit.log_evidence + density), -(gradient + slopes)
+
+    def by_groups(logs: Array) -> float:
+        return -(_log_scores_of_targets(at(logs), groups).sum() + prior(logs)[0])
 
     searches = [
-        minimize(negative, np.array(start), jac=True, method="L-BFGS-B", bounds=LOG_BOUNDS)
+        minimize(
+            by_evidence if groups is None else by_groups,
+            np.array(start),
+            jac=groups is None,
+            method="L-BFGS-B",
+            bounds=LOG_BOUNDS,
+        )
         for start in LOG_STARTS
     ]
     return at(min(searches, key=lambda search: search.fun).x)
+
+
+def _log_scores_of_targets(fit: NormalFeatureScores, groups: Groups | None) -> Array:
+    """Log scores (N,) of left-out objects, summed over their targets."""
+    mean, variance = fit.left_out(groups)
+    return norm.logpdf(fit.of.targets, mean, np.sqrt(variance)).sum(axis=1)
 
 
 @dataclass(frozen=True)
@@ -138,7 +175,9 @@ class Tried:
     """A width and the scale that serves it best.
 
     `log_scores` (N,) are those of left-out objects; `height` is what widths are compared by: their
-    mean, or of targets the evidence for each object. `weights` (kernel,) are learned ones.
+    mean, with the prior where there are groups, or of targets without groups the evidence for each
+    object. `weights` (kernel,) are learned ones. `noise` is the variance of targets that left-out
+    groups choose.
     """
 
     times: float
@@ -146,6 +185,7 @@ class Tried:
     log_scores: Array
     height: float
     weights: Array | None = None
+    noise: float | None = None
 
 
 def tried_for_classes(
@@ -153,57 +193,57 @@ def tried_for_classes(
     likelihood: Likelihood,
     times: Sequence[float] = TIMES,
     scales: Sequence[float] = SCALES,
+    groups: Groups | None = None,
 ) -> list[Tried]:
     """Widths on a climb to the highest mean leave-one-out score, in the order of their sizes."""
 
     def at(width: float) -> Tried:
-        by_scale = ByLeaveOneOut(features_of(covariance(width)), likelihood)
+        by_scale = ByLeaveOneOut(features_of(covariance(width)), likelihood, groups)
         scale = by_scale.best(scales)
-        log_scores = by_scale.at(scale)
-        return Tried(width, scale, log_scores, float(log_scores.mean()))
+        return Tried(width, scale, by_scale.at(scale), by_scale.height(scale))
 
     return _climbed(at, times)
 
 
-def with_learned_weights(
-    stack: Array, likelihood: Likelihood, equal: Tried, scales: Sequence[float] = SCALES
-) -> Tried:
-    """Learned weights of kernels (kernel, N, N), if they are better than equal ones; else `equal`.
+def mean_and_error(scores: Array, groups: Groups | None = None) -> tuple[float, float]:
+    """Mean of scores (N,), and its standard error, with groups that of independent groups."""
+    mean = float(scores.mean())
+    deviations = scores - mean
+    sums = deviations if groups is None else np.bincount(groups, deviations)
+    variance = len(sums) / (len(sums) - 1) * np.square(sums).sum()
+    return mean, float(np.sqrt(variance)) / len(scores)
 
-    They are those at the mode of Laplace's evidence times the default priors, of at most
-    `MOST_LEARNED` objects, and better if the mean gain in log score of left-out objects is more
-    than its standard error. O(C N^3) an evaluation.
+
+def weights_at_mode(model: Any) -> Array:
+    """Weights of the kernels of a Gaussian process at the mode of evidence times priors.
+
+    O(K N^3) an evaluation, of C classes O(C N^3) more.
     """
-    rows = slice(MOST_LEARNED)
-    weights = _weights_at_mode(stack[:, rows, rows], likelihood.codes[rows])
-    K = np.tensordot(weights, stack, axes=1)
-    (learned,) = tried_for_classes(lambda _: K, likelihood, (equal.times,), scales)
-    gain = learned.log_scores - equal.log_scores
-    if gain.mean() > gain.std(ddof=1) / np.sqrt(len(gain)):
-        return replace(learned, weights=weights)
-    return equal
-
-
-def _weights_at_mode(stack: Array, codes: NDArray[np.int64]) -> Array:
-    if len(np.unique(codes)) == 1:
-        return np.full(len(stack), 1 / len(stack))
-    with silent():
-        posterior = Posterior.of(GaussianProcessClassification(stack, codes))
+    posterior = Posterior.of(model)
     with track(None, "weights", visible=False) as bar:
         mode, _ = find_mode(posterior.with_gradient, posterior.hyperparameters.start, bar)
     return posterior.hyperparameters.values(mode)["beta"]
 
 
 def tried_for_targets(
-    covariance: Covariance, targets: Array, times: Sequence[float] = TIMES
+    covariance: Covariance,
+    targets: Array,
+    times: Sequence[float] = TIMES,
+    groups: Groups | None = None,
 ) -> list[Tried]:
-    """Widths on a climb to the highest evidence of targets (N, P), in the order of their sizes."""
+    """Widths on a climb to the highest evidence of targets (N, P), in the order of their sizes.
+
+    With groups it is a climb to the highest mean score of targets that are left out by groups.
+    """
 
     def at(width: float) -> Tried:
-        fit = best_of_targets(features_of(covariance(width)), targets)
-        mean, variance = fit.left_out()
-        log_scores = norm.logpdf(targets, mean, np.sqrt(variance)).sum(axis=1)
-        return Tried(width, fit.scale, log_scores, fit.log_evidence / len(targets))
+        fit = best_of_targets(features_of(covariance(width)), targets, groups)
+        log_scores = _log_scores_of_targets(fit, groups)
+        if groups is None:
+            return Tried(width, fit.scale, log_scores, fit.log_evidence / len(targets))
+        return Tried(
+            width, fit.scale, log_scores, float(log_scores.mean()), noise=float(fit.noise[0])
+        )
 
     return _climbed(at, times)
 

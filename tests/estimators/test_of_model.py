@@ -17,7 +17,6 @@ from kernelzoo.estimators import (
     of_model,
 )
 from kernelzoo.estimators import classifier as classifier_module
-from kernelzoo.inference.gaussian_process import choice
 from kernelzoo.inference.gaussian_process.choice import SCALES, TIMES
 from kernelzoo.models.kernels.features import Objects
 
@@ -320,7 +319,7 @@ def test_weights_stay_equal_where_they_serve(tables):
 
 def test_weights_stay_equal_where_one_class_could_teach_them(monkeypatch, tables):
     X, y = tables
-    monkeypatch.setattr(choice, "MOST_LEARNED", 1)
+    monkeypatch.setattr(of_model, "MOST_LEARNED", 1)
     fitted = KernelClassifier().fit(X, y)
     assert np.allclose(fitted.weights_["mean"], 0.2)
 

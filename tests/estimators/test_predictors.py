@@ -232,7 +232,7 @@ def test_weights_are_powers_of_the_likelihoods(data, estimator, fixed):
         ([1, np.nan], "whole numbers.* Got nan for 'id1'"),
         ([1, np.inf], "whole numbers.* Got inf for 'id1'"),
         ([0, 0], "not all zero. Got 0 for 'id0'"),
-        ([1, 1, 1], r"'sample_weight' .* 2 numbers, one per object. Got shape \(3,\)"),
+        ([1, 1, 1], r"'sample_weight' .* one for each of the 2 objects. Got shape \(3,\)"),
         (np.ones((2, 2)), r"'sample_weight' .* Got shape \(2, 2\)"),
         (2, r"'sample_weight' .* Got shape \(\)"),
         ([1, 1e9], r"'sample_weight' .* that memory holds. Got a sum of 1e\+09 for 2 objects"),
@@ -722,7 +722,7 @@ def test_class_weight_is_refused_with_what_to_write():
 
 def test_weights_of_the_wrong_shape_are_named_in_scores_too(data, classifier):
     for weights in (np.ones(3), np.ones((len(data.train.y), 2))):
-        with pytest.raises(ValueError, match=r"'sample_weight' .* one per object. Got shape"):
+        with pytest.raises(ValueError, match=r"'sample_weight' .* one for each of the"):
             classifier.score(data.train.X, data.train.y, weights)
 
 
@@ -843,8 +843,8 @@ def test_ranks_are_tried_with_the_kernels_that_predict_better(monkeypatch):
     """Gaussian, inverse multiquadric, and ranks of the second: each is better than the last."""
     selected, better = predictor.selected, iter((-3.0, -2.0, -1.0))
 
-    def scored(*arguments):
-        settings, log_scores = selected(*arguments)
+    def scored(*arguments, **options):
+        settings, log_scores = selected(*arguments, **options)
         return settings, 0 * log_scores + next(better)
 
     monkeypatch.setattr(predictor, "selected", scored)

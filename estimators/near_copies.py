@@ -1,0 +1,65 @@
+"""A warning of rows that are nearly copies of others, as samples of one person are."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.neighbors import NearestNeighbors
+
+from ..user_warnings import warn_user
+
+#: Objects whose neighbours are looked at, drawn with a fixed seed.
+MOST_OBJECTS = 200
+#: Rows of fewer columns may be near each other by chance.
+LEAST_COLUMNS = 5
+#: Neighbours of an object, and the distance to the nearest one, relative to that to the last one,
+#: below which an object is nearly a copy. The median of the objects is .38 or more in all tables of
+#: the package's data sets and .18 or less with 2 to 8 samples of a person that differ by a tenth of
+#: what persons do.
+NEIGHBOURS = 9
+NEAR = 0.25
+#: Distance, relative to that of the last neighbour, of rows that are equal but for rounding.
+ROUNDING = 1e-6
+#: Share of objects that must be nearly copies.
+MOST = 0.5
+#: Share of objects that must have the target of their neighbour, and how many times as many as any
+#: two objects have one target.
+MANY = 0.25
+TIMES_CHANCE = 5
+
+
+def warn_of_near_copies(tables: Sequence[NDArray], targets: NDArray | None) -> None:
+    """Warn if most objects are nearly copies, or many are nearest to one of the same target.
+
+    `tables` (N, D) have standardised features, `targets` (N, P) are numbers. O(N D) for each of at
+    most 200 objects.
+    """
+    X = np.hstack(tables)
+    if X.shape[1] < LEAST_COLUMNS or len(X) < 2 * NEIGHBOURS:
+        return
+    some = np.random.default_rng(0).permutation(len(X))[:MOST_OBJECTS]
+    # Twice as many, among them the object itself and copies, which are one object to every choice.
+    search = NearestNeighbors(n_neighbors=2 * NEIGHBOURS, algorithm="brute").fit(X)
+    distances, rows = search.kneighbors(X[some])
+    first = (distances > ROUNDING * distances[:, [-1]]).argmax(axis=1)
+    places = np.arange(len(some))
+    last = np.minimum(first + NEIGHBOURS - 1, distances.shape[1] - 1)
+    near = distances[places, first] < NEAR * distances[places, last]
+    if np.mean(near) > MOST:
+        what = "Most rows of X are nearly copies of other rows"
+    elif targets is not None and _have_equal(targets, some, rows[places, first]):
+        what = "Many rows of X are nearest to a row with the same y"
+    else:
+        return
+    warn_user(
+        f"{what}. If these are samples of one person or one batch, left-out scores and "
+        "uncertainties are far too good for new ones: name the groups, fit(X, y, groups=groups)."
+    )
+
+
+def _have_equal(targets: NDArray, some: NDArray, nearest: NDArray) -> bool:
+    """Whether many objects have the target of the nearest one, though few pairs do."""
+    counts = np.unique(targets, axis=0, return_counts=True)[1]
+    by_chance = np.square(counts / len(targets)).sum()
+    equal = float(np.mean((targets[some] == targets[nearest]).all(axis=1)))
+    return equal > max(MANY, TIMES_CHANCE * by_chance)
