@@ -224,6 +224,61 @@ def test_left_out_scores_of_a_class_are_given_the_others(features):
             assert variances[n, c] == pytest.approx(each[n] @ np.linalg.solve(A, each[n]))
 
 
+#: Groups of one to five objects, not in their order.
+GROUPS = np.array([3, 0, 1, 1, 2, 0, 3, 3, 4, 2, 3, 3, 5, 2])
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_left_out_groups_leave_their_sites_out(features, n_classes):
+    """Of each class given the others, as dense solutions without the group's objects have it."""
+    codes = np.arange(N_OBJECTS) % n_classes
+    likelihood = Logistic(codes) if n_classes == 2 else Softmax(codes, n_classes)
+    fit = laplace(features, likelihood, 5.0)
+    means, variances = fit.left_out(GROUPS)
+    each = 5**0.5 * features.values
+    p = likelihood.probabilities(fit.mean)
+    for group in range(6):
+        rest = group != GROUPS
+        for c in range(p.shape[1]):
+            weights = (p * (1 - p))[:, c]
+            linear = weights * fit.mean[:, c] + (likelihood.observed - p)[:, c]
+            A = np.eye(each.shape[1]) + each[rest].T @ (weights[rest, None] * each[rest])
+            centre = np.linalg.solve(A, each[rest].T @ linear[rest])
+            own = each[~rest]
+            assert np.allclose(means[~rest, c], own @ centre, atol=1e-4)
+            expected = np.einsum("nm,nm->n", own, np.linalg.solve(A, own.T).T)
+            assert np.allclose(variances[~rest, c], expected)
+
+
+def test_left_out_targets_of_groups_are_those_given_the_others(K, rng):
+    targets = rng.normal(size=(N_OBJECTS, 3))
+    noise = np.array([0.3, 0.7, 0.3])
+    fit = NormalFeatureScores(ProjectedTargets(Features.of_gram(K), targets), 2.0, noise)
+    means, variances = fit.left_out(GROUPS)
+    for group in range(6):
+        new = group == GROUPS
+        for output, each in enumerate(noise):
+            joint = 2 * K + each * np.eye(N_OBJECTS)
+            gain = np.linalg.solve(joint[np.ix_(~new, ~new)], joint[np.ix_(~new, new)]).T
+            expected = np.diag(joint[np.ix_(new, new)] - gain @ joint[np.ix_(~new, new)])
+            assert np.allclose(means[new, output], gain @ targets[~new, output], atol=1e-6)
+            assert np.allclose(variances[new, output], expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("n_classes", [2, 4])
+def test_objects_that_are_their_own_groups_are_left_out_alone(features, n_classes, rng):
+    codes = np.arange(N_OBJECTS) % n_classes
+    likelihood = Logistic(codes) if n_classes == 2 else Softmax(codes, n_classes)
+    targets = ProjectedTargets(features, rng.normal(size=(N_OBJECTS, 2)))
+    for fit in (
+        laplace(features, likelihood, 5.0),
+        NormalFeatureScores(targets, 2.0, np.array([0.3, 0.7])),
+    ):
+        found = fit.left_out(rng.permutation(N_OBJECTS))
+        for one, other in zip(found, fit.left_out(), strict=True):
+            assert np.allclose(one, other)
+
+
 def test_scores_of_the_training_objects_are_the_posterior_ones(K, rng):
     likelihood = Logistic(rng.integers(2, size=N_OBJECTS))
     features = Features.of_gram(K)
