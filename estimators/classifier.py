@@ -21,7 +21,7 @@ from ..models.combinations.sums import FixedWeights
 from ..models.learned_scale import LEARNED, LearnedScale, check_rate
 from ..numerics.likelihoods import Likelihood, likelihood_of
 from ..validation import argument_error
-from .blocks import FittedKernels
+from .blocks import FittedBlocks
 from .of_model import ModelPredictor
 from .predictor import KernelPredictor
 
@@ -181,9 +181,7 @@ class KernelClassifier(ModelPredictor, _Classifier):
         return SCALES if isinstance(scale, LearnedScale) else (scale,)
 
     @override
-    def _with_weights(
-        self, fitted: FittedKernels, response: Any, rows: Any, chosen: Tried
-    ) -> Tried:
+    def _with_weights(self, fitted: FittedBlocks, response: Any, rows: Any, chosen: Tried) -> Tried:
         at, values = self._objects_tried(fitted, response, rows)
         stack = self._kernels_of(fitted, at, chosen.times)
         if len(stack) == 1 or "combination" in self._options or not self._gives_a_point:

@@ -18,12 +18,12 @@ from ..inference.gaussian_process.choice import SCALES, TIMES, Tried
 from ..models import GaussianProcessClassification, GaussianProcessRegression
 from ..models.combinations.sums import FixedWeights
 from ..models.kernels import inverse_multiquadric
-from ..models.kernels.base import Radial
-from ..models.kernels.features import Objects
+from ..models.kernels.functions import Radial
 from ..models.kernels.labels import listed
+from ..models.kernels.objects import Objects
 from ..models.kernels.source import VARIANCE, ParametricStack
 from ..validation import argument_error
-from .blocks import RANK, FittedKernels
+from .blocks import RANK, FittedBlocks
 from .predictor import AUTO, Candidate, KernelPredictor
 
 GAUSSIAN_PROCESSES = (GaussianProcessClassification, GaussianProcessRegression)
@@ -77,7 +77,7 @@ class ModelPredictor(KernelPredictor):
         """Engine of the default model."""
 
     @override
-    def _rows_of_model(self, kernels: FittedKernels, rows: Any) -> DataArray | ParametricStack:
+    def _rows_of_model(self, kernels: FittedBlocks, rows: Any) -> DataArray | ParametricStack:
         stack = super()._rows_of_model(kernels, rows)
         if rows is None or not self._of_gaussian_process or not is_gram(kernels):
             return stack
@@ -150,7 +150,7 @@ class ModelPredictor(KernelPredictor):
 
     @override
     def _choose(
-        self, X: Any, first: FittedKernels, response: Any, order: pd.Index | None, rows: Any
+        self, X: Any, first: FittedBlocks, response: Any, order: pd.Index | None, rows: Any
     ) -> tuple[Candidate, DataArray | None]:
         if not self._of_gaussian_process:
             return super()._choose(X, first, response, order, rows)
@@ -228,7 +228,7 @@ class ModelPredictor(KernelPredictor):
         table.attrs["all"], table.attrs["all_se"] = _mean_and_error(together)
         return table
 
-    def _tried_on(self, fitted: FittedKernels, response: Any, rows: Rows | None) -> list[Tried]:
+    def _tried_on(self, fitted: FittedBlocks, response: Any, rows: Rows | None) -> list[Tried]:
         """Widths of kernels of some features, and the scale that serves each best."""
         at, values = self._objects_tried(fitted, response, rows)
 
@@ -240,7 +240,7 @@ class ModelPredictor(KernelPredictor):
         return self._tried(covariance, values, times)
 
     def _objects_tried(
-        self, fitted: FittedKernels, response: Any, rows: Rows | None
+        self, fitted: FittedBlocks, response: Any, rows: Rows | None
     ) -> tuple[Rows, NDArray]:
         """Rows of the training objects by which kernels are chosen, and their responses."""
         values = np.asarray(response)
@@ -249,12 +249,12 @@ class ModelPredictor(KernelPredictor):
         return at[chosen], values[chosen]
 
     def _with_weights(
-        self, fitted: FittedKernels, response: Any, rows: Rows | None, chosen: Tried
+        self, fitted: FittedBlocks, response: Any, rows: Rows | None, chosen: Tried
     ) -> Tried:
         """Put learned weights in place of equal ones where they predict better."""
         return chosen
 
-    def _kernels_of(self, fitted: FittedKernels, at: Rows, times: float | None = None) -> DataArray:
+    def _kernels_of(self, fitted: FittedBlocks, at: Rows, times: float | None = None) -> DataArray:
         """Gram matrices (kernel, n, n) of some training objects."""
         if self.kernels is not None:
             return fitted.table[:, at, at]
@@ -304,9 +304,9 @@ class ModelPredictor(KernelPredictor):
         return self._settings(Tried(times, scale, np.empty(0), np.nan, weights))
 
 
-def _times_of(fitted: FittedKernels) -> float:
+def _times_of(fitted: FittedBlocks) -> float:
     """Factor of gamma of default kernels."""
-    kernel = fitted.specification.members[0].kernel
+    kernel = fitted.specification.members[0]
     assert isinstance(kernel, Radial)
     return kernel.times
 
@@ -320,7 +320,7 @@ def _mean_and_error(scores: Array) -> list[float]:
     return [float(scores.mean()), float(scores.std(ddof=1) / np.sqrt(len(scores)))]
 
 
-def is_gram(fitted: FittedKernels) -> bool:
+def is_gram(fitted: FittedBlocks) -> bool:
     """Whether kernels without parameters to learn have a column for each training object."""
     if isinstance(fitted.stack, ParametricStack):
         return False
@@ -344,7 +344,7 @@ def distinct_objects(objects: Objects, at: Rows, responses: Array) -> Rows:
 
 def taken(objects: Objects, at: Rows) -> Objects:
     """Take some of the objects."""
-    features = {space: np.asarray(each)[at] for space, each in objects.features.items()}
+    features = {block: np.asarray(each)[at] for block, each in objects.features.items()}
     return replace(objects, features=features, labels=objects.labels[at])
 
 

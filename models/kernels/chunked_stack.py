@@ -18,7 +18,7 @@ from pytensor.tensor import TensorLike, TensorVariable
 from pytensor.tensor.blockwise import vectorize_node_fallback
 
 from ...validation import argument_error, check_unmasked
-from .chunks import check_chunks
+from .objects import check_chunks
 from .source import KernelSource
 from .stack import check_landmarks, compared_objects, labelled, rows_of_landmarks
 
