@@ -113,25 +113,25 @@ class Gaussian(Radial):
 
 @dataclass(frozen=True)
 class LearnedGaussian(Kernel):
-    """exp(-sum_d theta_d (x_d - x'_d)^2), at the prior mean of theta, where samplers start."""
+    """exp(-sum_d gamma_d (x_d - x'_d)^2), at the prior mean of gamma, where samplers start."""
 
-    theta: Theta
+    gamma: Theta
 
     function_name = "gaussian"
 
     @override
     def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:
-        return Gaussian(self.theta.omega / self.theta.phi).pairwise(X, Y)
+        return Gaussian(self.gamma.omega / self.gamma.phi).pairwise(X, Y)
 
     @property
     @override
     def learned(self) -> Theta:
-        return self.theta
+        return self.gamma
 
     @property
     @override
     def sums_features(self) -> bool:
-        return not self.theta.ard
+        return not self.gamma.ard
 
 
 def gaussian(
