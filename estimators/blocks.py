@@ -20,8 +20,6 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from xarray import DataArray
 
 from ..models.kernels import Kernels, KernelWarning, gaussian, precomputed
-from ..models.kernels.base import NORMALIZATIONS
-from ..models.kernels.features import Objects, feature_spaces
 from ..models.kernels.labels import (
     as_frame,
     check_distinct,
@@ -29,8 +27,9 @@ from ..models.kernels.labels import (
     listed,
     with_ids_of_columns,
 )
+from ..models.kernels.objects import Objects, read_objects
 from ..models.kernels.source import ParametricStack
-from ..models.kernels.specification import TrainedKernels
+from ..models.kernels.specification import NORMALIZATIONS, FittedKernels
 from ..models.kernels.stack import PRECISION, precision_of
 from ..user_warnings import warn_user
 from ..validation import argument_error, check_name, check_one_table, check_real, check_undated
@@ -68,13 +67,13 @@ def attempt[E: BaseEstimator](estimator: E) -> Iterator[E]:
 
 
 @dataclass(frozen=True)
-class FittedKernels:
-    """Kernels of the training objects, with every constant that kernels of new objects need."""
+class FittedBlocks:
+    """Kernels fitted to the blocks of a table, and how the table was read and scaled."""
 
+    kernels: FittedKernels
+    #: Kernels of the training objects.
     stack: DataArray | ParametricStack
-    specification: Kernels
     standardize: bool | str
-    trained: TrainedKernels
     scalers: dict[str | None, Any]
     #: Parameter `blocks`, and whether `kernels` is "precomputed", at the time of the fit.
     columns: Any
@@ -83,9 +82,14 @@ class FittedKernels:
     blocks: frozenset[str | None]
 
     @property
+    def specification(self) -> Kernels:
+        """Specification of the kernels."""
+        return self.kernels.specification
+
+    @property
     def objects(self) -> Objects:
         """Training objects, their features scaled."""
-        return self.trained.objects
+        return self.kernels.objects
 
     @property
     def table(self) -> DataArray:
@@ -122,7 +126,7 @@ class KernelReader(BaseEstimator):
 
     def _fit_kernels(
         self, X: Any, kernels: Any, standardize: bool | str, order: pd.Index | None = None
-    ) -> FittedKernels:
+    ) -> FittedBlocks:
         """Choose kernels, scales and widths on the training objects, ordered by the ids `order`."""
         owner = type(self).__name__
         if not isinstance(standardize, bool | str) or standardize not in (True, False, SCALE, RANK):
@@ -135,12 +139,12 @@ class KernelReader(BaseEstimator):
         grams = {b for b in tables if not specification.grams.isdisjoint({None, b})}
         tables |= {block: with_ids_of_columns(tables[block]) for block in grams}
         order = ids_of(tables) if order is None else order
-        bound = {member.space for member in specification.members}
+        bound = {member.block for member in specification.members}
         if None not in bound:
             # Blocks that no kernel uses may lack objects. An unknown one is refused below.
             tables = {block: tables[block] for block in tables if block in bound} or tables
         # A table without blocks is taken without the dict.
-        objects = feature_spaces(tables.get(None, tables), order=order)
+        objects = read_objects(tables.get(None, tables), order=order)
         grams &= objects.features.keys()
         for block in grams:
             objects = objects.with_gram(block, "X" if block is None else block)
@@ -151,35 +155,27 @@ class KernelReader(BaseEstimator):
             if standardize and block not in grams
         }
         objects = _scaled(objects, scalers)
-        trained = specification.on_training(objects)
-        stack = trained(trained.objects)
+        fitted = specification.on_training(objects)
+        stack = fitted(fitted.objects)
         rounding = max((precision_of(tables[block]) for block in grams), default=0.0)
         if isinstance(stack, DataArray) and rounding:
             # Kernels in single precision may have a larger asymmetry and smaller eigenvalues.
             stack.attrs[PRECISION] = rounding
-        return FittedKernels(
-            stack,
-            specification,
-            standardize,
-            trained,
-            scalers,
-            self.blocks,
-            self._pairwise,
-            blocks,
+        return FittedBlocks(
+            fitted, stack, standardize, scalers, self.blocks, self._pairwise, blocks
         )
 
     def _respecified(
-        self, fitted: FittedKernels, kernels: Any, objects: Objects | None = None
-    ) -> FittedKernels:
+        self, fitted: FittedBlocks, kernels: Any, objects: Objects | None = None
+    ) -> FittedBlocks:
         """Other kernels of the same features, or of those of some objects."""
         owner = type(self).__name__
-        spaces = [*fitted.objects.features]
-        specification = _normalized(specified(kernels, spaces, owner), self.normalize, owner)
-        trained = specification.on_training(fitted.objects if objects is None else objects)
-        stack = trained(trained.objects)
-        return replace(fitted, stack=stack, specification=specification, trained=trained)
+        blocks = [*fitted.objects.features]
+        specification = _normalized(specified(kernels, blocks, owner), self.normalize, owner)
+        other = specification.on_training(fitted.objects if objects is None else objects)
+        return replace(fitted, kernels=other, stack=other(other.objects))
 
-    def _keep(self, fitted: FittedKernels) -> None:
+    def _keep(self, fitted: FittedBlocks) -> None:
         """Set the attributes of a fitted estimator that describe its kernels.
 
         Warn of blocks that are left out, and of blocks in names of columns.
@@ -224,8 +220,8 @@ class KernelReader(BaseEstimator):
             required = f"{trained}, as the training objects are"
             raise argument_error("X", type(self).__name__, required, got)
         used = {block: t for block, t in tables.items() if block in fitted.objects.features}
-        new = feature_spaces(used.get(None, used), fitted.objects, order=ids_of(X))
-        return fitted.trained(_scaled(new, fitted.scalers))
+        new = read_objects(used.get(None, used), fitted.objects, order=ids_of(X))
+        return fitted.kernels(_scaled(new, fitted.scalers))
 
     def _tables(self, X: Any, *, reset: bool) -> Tables:
         """Read the tables of all blocks; `reset` also records their features."""
@@ -481,7 +477,7 @@ def _on(kernels: Kernels, block: str) -> Kernels:
 
 
 def _is_anonymous(kernels: Kernels) -> bool:
-    return len(kernels) == 1 and kernels.members[0].name is kernels.members[0].space is None
+    return len(kernels) == 1 and kernels.members[0].name is kernels.members[0].block is None
 
 
 def _normalized(kernels: Kernels, steps: Any, owner: str) -> Kernels:
@@ -492,8 +488,7 @@ def _normalized(kernels: Kernels, steps: Any, owner: str) -> Kernels:
     for step in named:
         check_name(step, NORMALIZATIONS, "normalize", owner)
     members = (
-        replace(m, steps=named) if m.kernel.is_kernel and not m.steps else m
-        for m in kernels.members
+        replace(m, steps=named) if m.is_kernel and not m.steps else m for m in kernels.members
     )
     return Kernels(tuple(members))
 

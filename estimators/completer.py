@@ -13,9 +13,9 @@ from xarray import DataArray
 
 from ..inference.completion import complete_kernels
 from ..inference.mutual_completion.new_rows import NewRows, imputed_rows
-from ..models.kernels.base import normalize
 from ..models.kernels.labels import as_frame, listed
 from ..models.kernels.source import CompletedRows
+from ..models.kernels.specification import normalize
 from ..models.kernels.stack import labelled
 from ..validation import (
     argument_error,

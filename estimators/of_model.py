@@ -24,14 +24,14 @@ from ..inference.gaussian_process.choice import (
 from ..models import GaussianProcessClassification, GaussianProcessRegression
 from ..models.combinations.sums import FixedWeights
 from ..models.kernels import inverse_multiquadric
-from ..models.kernels.base import Radial
-from ..models.kernels.features import Objects
+from ..models.kernels.functions import Radial
 from ..models.kernels.labels import listed
+from ..models.kernels.objects import Objects
 from ..models.kernels.source import VARIANCE, ParametricStack
 from ..numerics.groups import Groups
 from ..user_warnings import silent
 from ..validation import argument_error
-from .blocks import RANK, FittedKernels
+from .blocks import RANK, FittedBlocks
 from .predictor import AUTO, Candidate, KernelPredictor
 
 GAUSSIAN_PROCESSES = (GaussianProcessClassification, GaussianProcessRegression)
@@ -89,7 +89,7 @@ class ModelPredictor(KernelPredictor):
         """Engine of the default model."""
 
     @override
-    def _rows_of_model(self, kernels: FittedKernels, rows: Any) -> DataArray | ParametricStack:
+    def _rows_of_model(self, kernels: FittedBlocks, rows: Any) -> DataArray | ParametricStack:
         stack = super()._rows_of_model(kernels, rows)
         if rows is None or not self._of_gaussian_process or not is_gram(kernels):
             return stack
@@ -162,7 +162,7 @@ class ModelPredictor(KernelPredictor):
 
     @override
     def _choose(
-        self, X: Any, first: FittedKernels, response: Any, order: pd.Index | None, rows: Any
+        self, X: Any, first: FittedBlocks, response: Any, order: pd.Index | None, rows: Any
     ) -> tuple[Candidate, DataArray | None]:
         if not self._of_gaussian_process:
             return super()._choose(X, first, response, order, rows)
@@ -244,7 +244,7 @@ class ModelPredictor(KernelPredictor):
         table.attrs["all"], table.attrs["all_se"] = mean_and_error(together, groups)
         return table
 
-    def _tried_on(self, fitted: FittedKernels, response: Any, rows: Rows | None) -> list[Tried]:
+    def _tried_on(self, fitted: FittedBlocks, response: Any, rows: Rows | None) -> list[Tried]:
         """Widths of kernels of some features, and the scale that serves each best."""
         at, values, groups = self._objects_tried(fitted, response, rows)
 
@@ -256,7 +256,7 @@ class ModelPredictor(KernelPredictor):
         return self._tried(covariance, values, times, groups)
 
     def _objects_tried(
-        self, fitted: FittedKernels, response: Any, rows: Rows | None
+        self, fitted: FittedBlocks, response: Any, rows: Rows | None
     ) -> tuple[Rows, NDArray, Groups | None]:
         """Rows of the training objects by which kernels are chosen, responses and groups."""
         values = np.asarray(response)
@@ -271,7 +271,7 @@ class ModelPredictor(KernelPredictor):
         return np.unique(self._groups[chosen], return_inverse=True)[1]
 
     def _with_weights(
-        self, fitted: FittedKernels, response: Any, rows: Rows | None, equal: Tried
+        self, fitted: FittedBlocks, response: Any, rows: Rows | None, equal: Tried
     ) -> Tried:
         """Put learned weights in place of equal ones where they predict better."""
         at, values, groups = self._objects_tried(fitted, response, rows)
@@ -286,7 +286,7 @@ class ModelPredictor(KernelPredictor):
         gain, error = mean_and_error(learned.log_scores - equal.log_scores, groups)
         return replace(learned, weights=weights) if gain > error else equal
 
-    def _kernels_of(self, fitted: FittedKernels, at: Rows, times: float | None = None) -> DataArray:
+    def _kernels_of(self, fitted: FittedBlocks, at: Rows, times: float | None = None) -> DataArray:
         """Gram matrices (kernel, n, n) of some training objects."""
         if self.kernels is not None:
             return fitted.table[:, at, at]
@@ -350,9 +350,9 @@ class ModelPredictor(KernelPredictor):
         return self._settings(Tried(times, scale, np.empty(0), np.nan, weights, noise))
 
 
-def _times_of(fitted: FittedKernels) -> float:
+def _times_of(fitted: FittedBlocks) -> float:
     """Factor of gamma of default kernels."""
-    kernel = fitted.specification.members[0].kernel
+    kernel = fitted.specification.members[0]
     assert isinstance(kernel, Radial)
     return kernel.times
 
@@ -361,7 +361,7 @@ def _height(tried: Tried) -> float:
     return tried.height
 
 
-def is_gram(fitted: FittedKernels) -> bool:
+def is_gram(fitted: FittedBlocks) -> bool:
     """Whether kernels without parameters to learn have a column for each training object."""
     if isinstance(fitted.stack, ParametricStack):
         return False
@@ -389,7 +389,7 @@ def distinct_objects(
 
 def taken(objects: Objects, at: Rows) -> Objects:
     """Take some of the objects."""
-    features = {space: np.asarray(each)[at] for space, each in objects.features.items()}
+    features = {block: np.asarray(each)[at] for block, each in objects.features.items()}
     return replace(objects, features=features, labels=objects.labels[at])
 
 

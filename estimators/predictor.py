@@ -31,7 +31,7 @@ from ..models.kernels.labels import (
 from ..models.kernels.source import ParametricStack
 from ..numerics.groups import Groups
 from ..validation import argument_error, check_real, check_undated, check_unmasked
-from .blocks import RANK, SCALE, FittedKernels, KernelReader, attempt, ids_of
+from .blocks import RANK, SCALE, FittedBlocks, KernelReader, attempt, ids_of
 from .near_copies import warn_of_near_copies
 
 #: Value of the parameters that `select` chooses.
@@ -56,7 +56,7 @@ class Candidate(NamedTuple):
     `objects` are the numbers by which objects were left out, the same for all candidates.
     """
 
-    kernels: FittedKernels
+    kernels: FittedBlocks
     options: dict[str, Any]
     log_scores: DataArray | None = None
     objects: Rows | None = None
@@ -292,7 +292,7 @@ class KernelPredictor(KernelReader):
         self.model_ = self._declaration(stack, response, **chosen.options)
         return log_scores
 
-    def _rows_of_model(self, kernels: FittedKernels, rows: Any) -> DataArray | ParametricStack:
+    def _rows_of_model(self, kernels: FittedBlocks, rows: Any) -> DataArray | ParametricStack:
         """Kernels with a row for each response."""
         return kernels.weighted(rows)
 
@@ -355,7 +355,7 @@ class KernelPredictor(KernelReader):
         return checked if labels_of(y) is None else pd.Series(checked, labels_of(y))
 
     def _copies(
-        self, X: Any, y: Any, sample_weight: Any, kernels: FittedKernels
+        self, X: Any, y: Any, sample_weight: Any, kernels: FittedBlocks
     ) -> NDArray[np.intp]:
         """Rows of the training objects, each as often as its weight says."""
         owner = type(self).__name__
@@ -381,7 +381,7 @@ class KernelPredictor(KernelReader):
         return np.repeat(np.arange(len(powers)), powers.astype(int))
 
     def _groups_of(
-        self, X: Any, y: Any, groups: Any, kernels: FittedKernels, response: Any, rows: Any
+        self, X: Any, y: Any, groups: Any, kernels: FittedBlocks, response: Any, rows: Any
     ) -> Groups | None:
         """Group of each response of the model; a warning where groups seem to be missing."""
         if groups is None:
@@ -406,7 +406,7 @@ class KernelPredictor(KernelReader):
         """Targets (N, P) that are the responses of the model, or None."""
         return None
 
-    def _in_order(self, responses: Any, kernels: FittedKernels, rows: Any) -> Any:
+    def _in_order(self, responses: Any, kernels: FittedBlocks, rows: Any) -> Any:
         """Responses of the model, in the order of the training objects or of copies of them."""
         owner = type(self).__name__
         objects = kernels.objects.labels
@@ -422,7 +422,7 @@ class KernelPredictor(KernelReader):
         return response
 
     def _choose(
-        self, X: Any, first: FittedKernels, response: Any, order: pd.Index | None, rows: Any
+        self, X: Any, first: FittedBlocks, response: Any, order: pd.Index | None, rows: Any
     ) -> tuple[Candidate, DataArray | None]:
         """Choose what is left to us by the log scores of left-out objects, which are returned."""
         # Inverse multiquadric kernels replace Gaussian ones if their mean log score is higher, and
@@ -456,7 +456,7 @@ class KernelPredictor(KernelReader):
         return tried[chosen], together.assign_attrs(attributes)
 
     def _candidate(
-        self, kernels: FittedKernels, response: Any, rows: Any, objects: Rows | None = None
+        self, kernels: FittedBlocks, response: Any, rows: Any, objects: Rows | None = None
     ) -> Candidate:
         """Replace "auto" by the arguments of the model that predict left-out objects best."""
         options = self._options

@@ -228,7 +228,7 @@ TABLE = {
     ),
     "no blocks": (
         lambda: KERNELS({}),
-        ("X", "Kernels", "a dict with at least one feature space", "none"),
+        ("X", "Kernels", "a dict with at least one block", "none"),
     ),
     "NaN in features": (
         lambda: KERNELS(changed(X, (1, 2), np.nan)),
@@ -272,7 +272,7 @@ TABLE = {
     ),
     "a block that is missing at prediction": (
         lambda: KERNELS({"u": NEW}, {"u": FRAME, "v": FRAME}),
-        ("X", "Kernels", "a dict with the feature space 'v' of the training objects", "['u']"),
+        ("X", "Kernels", "a dict with the block 'v' of the training objects", "['u']"),
     ),
     # Kernels.
     "a kernel that is not symmetric": (

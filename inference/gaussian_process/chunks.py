@@ -68,9 +68,9 @@ class ChunkedFeatures(Features):
 
     @override
     def of_rows(self, rows: NDArray[np.intp]) -> Features:
-        block = self.chunks.of_objects(rows)
+        kernels = self.chunks.of_objects(rows)
         # The jitter of the few landmarks among them does not matter for a start.
-        values = _sum_of_kernels(block, self.weights) @ self.map
+        values = _sum_of_kernels(kernels, self.weights) @ self.map
         return Features(values, self.map, self.rotation, np.square(values).sum(axis=0))
 
     def _own(self) -> Sequence[tuple[NDArray[np.intp], NDArray[np.intp]]]:
@@ -110,28 +110,28 @@ class ChunkedFeatures(Features):
         return self.map.T @ product
 
 
-def _sum_of_kernels(block: NDArray, weights: Array) -> Array:
+def _sum_of_kernels(chunk: NDArray, weights: Array) -> Array:
     """Weighted sum (n, M) of the kernels of a chunk."""
-    K = np.multiply(weights[0], block[0], dtype=float)
-    for weight, kernel in zip(weights[1:], block[1:], strict=True):
+    K = np.multiply(weights[0], chunk[0], dtype=float)
+    for weight, kernel in zip(weights[1:], chunk[1:], strict=True):
         K += weight * kernel
     return K
 
 
-def _scores(block: NDArray, weights: Array, mapped: Array) -> Array:
+def _scores(chunk: NDArray, weights: Array, mapped: Array) -> Array:
     """Scores (n, C) of a chunk."""
-    parts = (_sum_of_kernels(block[:, part], weights) @ mapped for part in rows_of(block))
+    parts = (_sum_of_kernels(chunk[:, part], weights) @ mapped for part in rows_of(chunk))
     return np.concatenate([*parts])
 
 
-def _transposed_product(block: NDArray, b: Array, weights: Array) -> tuple[Array]:
+def _transposed_product(chunk: NDArray, b: Array, weights: Array) -> tuple[Array]:
     """Sum (M, C) over the objects of a chunk of their kernels times b (n, C)."""
-    parts = (_sum_of_kernels(block[:, part], weights).T @ b[part] for part in rows_of(block))
+    parts = (_sum_of_kernels(chunk[:, part], weights).T @ b[part] for part in rows_of(chunk))
     return (np.sum([*parts], axis=0),)
 
 
 def _curvature(
-    block: NDArray,
+    chunk: NDArray,
     own: tuple[NDArray[np.intp], NDArray[np.intp]],
     d: Array,
     weights: Array,
@@ -140,8 +140,8 @@ def _curvature(
 ) -> tuple[Array]:
     """Sum (M, C) over the objects of a chunk of their kernels times the curved scores."""
     total = np.zeros_like(mapped)
-    for part in rows_of(block):
-        K = _with_jitter(_sum_of_kernels(block[:, part], weights), part, own, jitter)
+    for part in rows_of(chunk):
+        K = _with_jitter(_sum_of_kernels(chunk[:, part], weights), part, own, jitter)
         total += K.T @ Sites(d[part]).apply(K @ mapped)
     return (total,)
 
@@ -156,7 +156,7 @@ def _with_jitter(
 
 
 def _weighted_square(
-    block: NDArray,
+    chunk: NDArray,
     own: tuple[NDArray[np.intp], NDArray[np.intp]],
     by_object: Array,
     weights: Array,
@@ -165,8 +165,8 @@ def _weighted_square(
 ) -> tuple[Array]:
     """Sum (M, M) over the objects of a chunk of L^-1 k k' L^-T, times their weights (n,)."""
     total = np.zeros((len(root), len(root)))
-    for part in rows_of(block):
-        K = _with_jitter(_sum_of_kernels(block[:, part], weights), part, own, jitter)
+    for part in rows_of(chunk):
+        K = _with_jitter(_sum_of_kernels(chunk[:, part], weights), part, own, jitter)
         half = solve_triangular(root, K.T) * np.sqrt(by_object[part])
         # As in memory, see `SINGLE_PRECISION_NUMBERS`.
         half = half.astype(np.float32) if half.size >= SINGLE_PRECISION_NUMBERS else half

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from ...models.completion.completed import CompletedKernels
 from ...models.completion.incomplete import IncompleteKernel, IncompleteKernels
-from ...models.kernels.base import NORMALIZATIONS
 from ...models.kernels.labels import counts_rows
+from ...models.kernels.specification import NORMALIZATIONS
 from ...models.mutual_kernel_completion import MutualKernelCompletion
 from ...validation import Count, argument_error, check_arguments, check_name
 from ..engine.chains import each_draw

@@ -11,9 +11,9 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from ...validation import argument_error
-from ..kernels.base import normalize
 from ..kernels.labels import check_distinct, listed
 from ..kernels.source import CompletedRows
+from ..kernels.specification import normalize
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -1,6 +1,5 @@
 """Kernel functions, their normalisation and stacks of kernel matrices."""
 
-from .base import Theta
 from .functions import (
     basis_expansion,
     covariance,
@@ -10,6 +9,7 @@ from .functions import (
     polynomial,
     precomputed,
 )
+from .source import Theta
 from .specification import Kernels
 from .stack import as_stack, nearest_psd
 from .warnings import KernelWarning

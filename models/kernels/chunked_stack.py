@@ -18,7 +18,7 @@ from pytensor.tensor import TensorLike, TensorVariable
 from pytensor.tensor.blockwise import vectorize_node_fallback
 
 from ...validation import argument_error, check_unmasked
-from .chunks import check_chunks
+from .objects import check_chunks
 from .source import KernelSource
 from .stack import check_landmarks, compared_objects, labelled, rows_of_landmarks
 
@@ -31,9 +31,9 @@ ROWS = 4096
 ADDED = 8
 
 
-def rows_of(block: NDArray) -> Sequence[slice]:
-    """Rows of a block (kernel, obs, basis) that are converted to float64 at once."""
-    return [slice(start, start + ROWS) for start in range(0, block.shape[1], ROWS)]
+def rows_of(chunk: NDArray) -> Sequence[slice]:
+    """Rows of a chunk (kernel, obs, basis) that are converted to float64 at once."""
+    return [slice(start, start + ROWS) for start in range(0, chunk.shape[1], ROWS)]
 
 
 class Chunks:
@@ -82,7 +82,7 @@ class Chunks:
         positions = np.split(order, np.searchsorted(rows[order], starts[1:]))
         task = dask.delayed(_copied_rows, pure=False)
         chunks = zip(self._chunks, positions, starts, strict=True)
-        parts = [task(block, rows[here] - start) for block, here, start in chunks if len(here)]
+        parts = [task(chunk, rows[here] - start) for chunk, here, start in chunks if len(here)]
         together = np.concatenate(dask.compute(*parts), axis=1)
         values = np.empty_like(together)
         values[:, order] = together
@@ -107,8 +107,8 @@ def _added(*parts: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(sum(values[1:], values[0]) for values in zip(*parts, strict=True))
 
 
-def _copied_rows(block: NDArray, rows: NDArray[np.intp]) -> NDArray:
-    return np.asarray(block)[:, rows]
+def _copied_rows(chunk: NDArray, rows: NDArray[np.intp]) -> NDArray:
+    return np.asarray(chunk)[:, rows]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -169,16 +169,16 @@ class ChunkedStack(KernelSource):
         return pm.Data("K", self.own, dims=("kernel", "landmark", "basis"))
 
 
-def _check_chunk(block: NDArray, objects: slice, owner: str, names: NDArray, n_basis: int) -> None:
+def _check_chunk(chunk: NDArray, objects: slice, owner: str, names: NDArray, n_basis: int) -> None:
     """Raise unless a chunk has the shape that it promises, and all its numbers are finite."""
     expected = (len(names), objects.stop - objects.start, n_basis)
-    if block.shape != expected or block.dtype.kind not in "fiub":
+    if chunk.shape != expected or chunk.dtype.kind not in "fiub":
         rule = f"of chunks of real numbers of shape {expected}"
-        got = f"{block.dtype}, shape {block.shape} in rows {objects.start} to {objects.stop - 1}"
+        got = f"{chunk.dtype}, shape {chunk.shape} in rows {objects.start} to {objects.stop - 1}"
         raise argument_error("kernels", owner, rule, got)
-    check_unmasked(block, "kernels", owner)
-    for part in rows_of(block):
-        bad = np.argwhere(~np.isfinite(block[:, part]))
+    check_unmasked(chunk, "kernels", owner)
+    for part in rows_of(chunk):
+        bad = np.argwhere(~np.isfinite(chunk[:, part]))
         if len(bad):
             kernel, row, column = bad[bad[:, 1].argmin()].tolist()
             got = f"NaN or infinity in kernel {names[kernel]}, "
@@ -264,12 +264,12 @@ def chunked_scores(source: ChunkedStack, beta: TensorLike, W: TensorLike) -> Ten
     return scores
 
 
-def _scores(block: NDArray, beta: NDArray, W: NDArray) -> NDArray:
+def _scores(chunk: NDArray, beta: NDArray, W: NDArray) -> NDArray:
     """Scores (draw, n, C) of draws of the weights (draw, S) and the regressors (draw, C, M)."""
     n_draws, n_classes, n_basis = W.shape
-    f = np.zeros((block.shape[1], n_draws * n_classes))
-    for kernel, weights in zip(block, beta.T, strict=True):
+    f = np.zeros((chunk.shape[1], n_draws * n_classes))
+    for kernel, weights in zip(chunk, beta.T, strict=True):
         weighted = (weights[:, None, None] * W).reshape(-1, n_basis).T
-        for part in rows_of(block):
+        for part in rows_of(chunk):
             f[part] += np.asarray(kernel[part], dtype=float) @ weighted
     return f.reshape(-1, n_draws, n_classes).transpose(1, 0, 2)

@@ -19,7 +19,7 @@ import xarray as xr
 from numpy.typing import NDArray
 from pytensor.tensor import TensorVariable
 
-from .base import Theta
+from ...validation import Positive, check_arguments
 
 DIMS = ("kernel", "obs", "basis")
 #: Coordinate (kernel, obs) of kernels of new objects: the variance k(x, x) of each.
@@ -93,6 +93,34 @@ class CompletedRows(KernelSource):
     @override
     def stacks(self, stack: xr.DataArray) -> list[xr.DataArray]:
         return [stack, *(self[m] for m in range(len(self)))]
+
+
+@dataclass(frozen=True)
+class Theta:
+    r"""Kernel parameter to learn, :math:`\theta \sim` Gamma(omega, phi), the paper's prior.
+
+    Parameters
+    ----------
+    omega : float, default=1
+        Shape of the prior, whose mean is omega / phi.
+    phi : float, default=1
+        Rate of the prior.
+    ard : bool, default=False
+        One parameter for each dimension of the feature space (automatic relevance determination)
+        instead of one for all.
+
+    Examples
+    --------
+    >>> kernels = kz.gaussian(kz.kernels.Theta(1, 13)) | kz.linear()
+    >>> model = kz.MultinomialProbit(kernels(X_train), y_train)
+    """
+
+    omega: Positive = 1.0
+    phi: Positive = 1.0
+    ard: bool = False
+
+    def __post_init__(self) -> None:
+        check_arguments(Theta, vars(self))
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,24 @@
-"""Specifications of kernels: their functions (`functions`), feature spaces and normalisations.
+"""Specifications of kernels, and what they become on training objects.
 
-A specification holds no data. It is applied to training and to new objects, with constants from
-the training objects.
+A `Kernel` is a function with its normalisations and the block of features that it is computed from;
+`Kernels` are several side by side, which the user writes. They hold no data. `FittedKernels` are
+the kernels on training objects: all constants, such as widths, landmarks and traces, come from
+these, also for kernels of new objects.
+
+With K the Gram matrix of N training objects, "trace" makes of a kernel k(x, x') N / tr K, whose
+training trace is N, and "unit" k(x, x') / sqrt(k(x, x) k(x', x')), whose self-similarities are 1
+and whose training trace is N, too: "trace" before or after "unit" changes nothing.
 Notation: S kernels, N training and n new objects, M basis functions (M = N of kernels), D features.
 """
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from hashlib import sha256
 from itertools import count
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pandas as pd
@@ -19,64 +26,96 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from ...validation import Seed, argument_error, check_count, check_name, integer_seed
-from . import base
-from .base import NORMALIZATIONS, BaseKernel, normalize, scale_to_trace
-from .chunks import by_object, is_chunked, kernels_by_chunk
-from .features import Objects, feature_spaces, fingerprint, order_of_rows
 from .labels import NUMBERED, check_distinct
-from .source import DIMS, LANDMARK, VARIANCE, LearnedKernel, ParametricStack
+from .objects import Objects, by_object, fingerprint, is_chunked, order_of_rows, read_objects
+from .source import DIMS, LANDMARK, VARIANCE, LearnedKernel, ParametricStack, Theta
 from .stack import ORIGIN, Origin
 from .warnings import warn_of_constant, warn_of_unequal_scales
 
+NORMALIZATIONS = ("trace", "unit")
+#: Largest chunk of kernels, in numbers (64 MB).
+CHUNK_NUMBERS = 8_000_000
 
-@dataclass(frozen=True)
-class Member:
-    """One kernel of a specification, with its normalisations; without a space, on all of them.
 
-    On training objects, each has a name and a space: see `Kernels.on_training`.
+@dataclass(frozen=True, kw_only=True)
+class Kernel(ABC):
+    """One kernel of a specification: a function of two objects, and what is done with its values.
+
+    Subclasses are functions, whose settings are further fields. Without a block, a kernel stands
+    for one on each block of features.
     """
 
-    kernel: BaseKernel
     name: Any = None
-    space: str | None = None
+    block: str | None = None
+    #: Normalisations.
     steps: tuple[str, ...] = ()
     #: Number and seed of the landmarks, whose columns alone the kernel has.
     landmarks: tuple[int, int] | None = None
 
-    def __repr__(self) -> str:
-        settings = [
-            f"{name}={value!r}"
-            for name, value in vars(self.kernel).items()
-            if repr(value) != repr(getattr(type(self.kernel), name, None))
-        ]
-        calls = [f"{self.kernel.function_name}({', '.join(settings)})"]
-        calls += [f"on({self.space!r})"] if self.space is not None else []
-        calls += [f"normalize({', '.join(map(repr, self.steps))})"] if self.steps else []
-        calls += ["landmarks({}, seed={})".format(*self.landmarks)] if self.landmarks else []
-        calls += [f"named({self.name!r})"] if self.name is not None else []
-        return ".".join(calls)
+    #: Name of the function that specifies the kernel.
+    function_name: ClassVar[str]
+    #: Whether values are similarities between objects, and no features.
+    is_kernel: ClassVar[bool] = True
+    #: Whether objects come as their similarities to the training objects, instead of features.
+    is_precomputed: ClassVar[bool] = False
+
+    @abstractmethod
+    def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:
+        """Values (n, m) of n objects X against m objects Y, or against themselves (None)."""
+
+    def diagonal(self, X: NDArray) -> NDArray:
+        """Self-similarity of each object, shape (n,), which most kernels compute in O(n D)."""
+        return np.diagonal(self.pairwise(X, None))
+
+    def on_training(self, X: Any, argument: str = "X") -> Self:
+        """Kernel with its width chosen from the features (N, D) of the training objects."""
+        return self
 
     @property
-    def is_kernel(self) -> bool:
-        """Whether its values are similarities between objects, and no features."""
-        return self.kernel.is_kernel and self.landmarks is None
+    def learned(self) -> Theta | None:
+        """Parameter to learn, if the kernel has one."""
+        return None
 
     @property
     def sums_features(self) -> bool:
         """Whether the kernel sums over features without scaling them, so that scales matter."""
-        if isinstance(self.kernel, base.LearnedGaussian):
-            return not self.kernel.theta.ard
-        return isinstance(self.kernel, base.Radial | base.Polynomial | base.Linear)
+        return False
 
-    def describe(self, space: str | None) -> str:
-        """Name that says what the kernel is, on a feature space (None: the only one)."""
-        return f"{'landmarks ' if self.landmarks else ''}{self.kernel.describe(space)}"
+    @property
+    def columns_are_objects(self) -> bool:
+        """Whether the columns are the training objects, and neither landmarks nor features."""
+        return self.is_kernel and self.landmarks is None
 
-    def name_on(self, space: str | None) -> str:
-        """Name of this kernel on a feature space, by default its description."""
+    @property
+    def title(self) -> str:
+        """Readable name of the function, with the settings that tell kernels apart."""
+        return self.function_name
+
+    def describe(self, block: str | None) -> str:
+        """Name that says what the kernel is, on a block of features (None: the only one)."""
+        described = self.title if block is None else f"{self.title}[{block}]"
+        return f"landmarks {described}" if self.landmarks else described
+
+    def name_on(self, block: str | None) -> str:
+        """Name of this kernel on a block of features, by default its description."""
         if self.name is None:
-            return self.describe(space)
-        return self.name if space in (None, self.space) else f"{self.name}[{space}]"
+            return self.describe(block)
+        return self.name if block in (None, self.block) else f"{self.name}[{block}]"
+
+    def written(self) -> str:
+        """Return the calls that specify the kernel."""
+        own = {f.name: getattr(self, f.name) for f in fields(self) if not f.kw_only}
+        settings = [
+            f"{name}={value!r}"
+            for name, value in own.items()
+            if repr(value) != repr(getattr(type(self), name, None))
+        ]
+        calls = [f"{self.function_name}({', '.join(settings)})"]
+        calls += [f"on({self.block!r})"] if self.block is not None else []
+        calls += [f"normalize({', '.join(map(repr, self.steps))})"] if self.steps else []
+        calls += ["landmarks({}, seed={})".format(*self.landmarks)] if self.landmarks else []
+        calls += [f"named({self.name!r})"] if self.name is not None else []
+        return ".".join(calls)
 
 
 @dataclass(frozen=True)
@@ -92,7 +131,7 @@ class Kernels:
     >>> new = kernels(X_test, X_train)
     """
 
-    members: tuple[Member, ...]
+    members: tuple[Kernel, ...]
 
     def __post_init__(self) -> None:
         names = [member.name for member in self.members if member.name is not None]
@@ -107,11 +146,11 @@ class Kernels:
         return len(self.members)
 
     def __repr__(self) -> str:
-        return " | ".join(map(repr, self.members))
+        return " | ".join(member.written() for member in self.members)
 
     def _repr_html_(self) -> str:
-        rows = [(each.name_on(each.space), each.space or "", repr(each)) for each in self.members]
-        columns = ["kernel", "feature space", "specification"]
+        rows = [(m.name_on(m.block), m.block or "", m.written()) for m in self.members]
+        columns = ["kernel", "block", "specification"]
         return pd.DataFrame(rows, columns=columns).to_html(index=False)
 
     def named(self, name: str) -> "Kernels":
@@ -121,9 +160,9 @@ class Kernels:
             raise argument_error("name", "named", "given to one kernel, before '|'", got)
         return Kernels((replace(self.members[0], name=str(name)),))
 
-    def on(self, space: str) -> "Kernels":
-        """Bind the kernels to one feature space, a key of the dict of features."""
-        return Kernels(tuple(replace(member, space=space) for member in self.members))
+    def on(self, block: str) -> "Kernels":
+        """Bind the kernels to one block of features, a key of the dict of features."""
+        return Kernels(tuple(replace(member, block=block) for member in self.members))
 
     def normalize(self, *steps: str) -> "Kernels":
         """Normalise every kernel by its training trace N ("trace") or self-similarity 1 ("unit").
@@ -134,7 +173,7 @@ class Kernels:
         for step in steps:
             check_name(step, NORMALIZATIONS, "steps", "normalize")
         for member in self.members:
-            if not member.is_kernel:
+            if not member.columns_are_objects:
                 rule = "applied to kernels: before landmarks, and inside a basis expansion"
                 got = f"the basis expansion {member.name_on(None)!r}"
                 raise argument_error("steps", "normalize", rule, got)
@@ -172,9 +211,9 @@ class Kernels:
         """
         check_count(n_components, "n_components", "landmarks")
         number = integer_seed(seed, "seed", "landmarks")
-        unfit = base.Precomputed | base.LearnedGaussian
         for member in self.members:
-            if isinstance(member.kernel, unfit) or not member.is_kernel:
+            unfit = member.is_precomputed or member.learned
+            if unfit or not member.columns_are_objects:
                 rule = "functions of features, without parameters to learn"
                 raise argument_error("kernels", "landmarks", rule, repr(member.name_on(None)))
         return Kernels(tuple(replace(m, landmarks=(n_components, number)) for m in self.members))
@@ -185,7 +224,7 @@ class Kernels:
         Parameters
         ----------
         X : array-like, DataFrame or Dask array of shape (n, D), or dict of them
-            The objects of the rows; of a dict, in one feature space per entry. DataFrames are
+            The objects of the rows; of a dict, one block of features per entry. DataFrames are
             aligned by label: the index has the ids of the objects, and columns of new objects get
             the order of the training features. A precomputed kernel takes similarities instead of
             features: (N, N) for training, (n, N) for new objects.
@@ -203,8 +242,8 @@ class Kernels:
         ------
         ValueError
             For inputs that are not finite and two-dimensional, differ in objects or features
-            (which are named), lack a feature space, cannot be normalised, or are so large that
-            kernels overflow.
+            (which are named), lack a block, cannot be normalised, or are so large that kernels
+            overflow.
 
         Warns
         -----
@@ -220,30 +259,30 @@ class Kernels:
         or smaller ones of 64 MB, which are computed when they are needed; NaN raises when its chunk
         is read. For kernels at landmarks, `X_train` can be one, too.
         """
-        trained = self.on_training(X if X_train is None else X_train)
-        return trained(trained.objects if X_train is None else X)
+        fitted = self.on_training(X if X_train is None else X_train)
+        return fitted(fitted.objects if X_train is None else X)
 
     @property
     def grams(self) -> set[str | None]:
-        """Feature spaces of precomputed kernels; None stands for all."""
-        return {each.space for each in self.members if isinstance(each.kernel, base.Precomputed)}
+        """Blocks that hold Gram matrices; None stands for all."""
+        return {member.block for member in self.members if member.is_precomputed}
 
     @np.errstate(over="ignore", invalid="ignore", under="ignore")
-    def on_training(self, X_train: Any) -> "TrainedKernels":
-        """Every kernel on its feature space, with its name and width from the training objects."""
-        train = feature_spaces(X_train, grams=self.grams)
-        members = []
-        pairs = [(m, space) for m in self.members for space in train.spaces_of(m.space)]
-        taken = {member.name_on(space) for member, space in pairs if member.name is not None}
-        for member, space in pairs:
-            features = train.features[space]
+    def on_training(self, X_train: Any) -> "FittedKernels":
+        """Every kernel on its block, with its name and width from the training objects."""
+        train = read_objects(X_train, grams=self.grams)
+        kernels = []
+        pairs = [(m, block) for m in self.members for block in train.blocks_of(m.block)]
+        taken = {member.name_on(block) for member, block in pairs if member.name is not None}
+        for member, block in pairs:
+            features = train.features[block]
             if member.landmarks is None and is_chunked(features):
                 rule = "training objects in memory, for kernels that keep all of them: "
                 rule += "X.compute(), or kernels.landmarks(500)"
                 raise argument_error("X", "Kernels", rule, "a Dask array")
-            argument = "X" if space is None else f'X["{space}"]'
-            trained = replace(member, kernel=member.kernel.on_training(features, argument))
-            name = trained.name_on(space)
+            argument = "X" if block is None else f'X["{block}"]'
+            fitted = member.on_training(features, argument)
+            name = fitted.name_on(block)
             # Given names do not change.
             if member.name is None:
                 described = name
@@ -251,40 +290,54 @@ class Kernels:
                 while name in taken:
                     name = f"{described} #{next(numbers)}"
                 taken.add(name)
-            if isinstance(member.kernel, base.Precomputed):
-                train = train.with_gram(space, name)
-            members.append(replace(trained, name=name, space=space))
-        names = [member.name for member in members]
+            if member.is_precomputed:
+                train = train.with_gram(block, name)
+            kernels.append(replace(fitted, name=name, block=block))
+        names = [kernel.name for kernel in kernels]
         check_distinct(names, "name", "named", "different for each kernel of a stack")
-        return TrainedKernels(members, train)
+        return FittedKernels(self, kernels, train)
 
 
 @dataclass(frozen=True)
-class TrainedKernels:
-    """Kernels with all that they take from the training objects, which is computed once."""
+class FittedKernels:
+    """A specification on training objects, with all that it takes from them, computed once."""
 
-    members: list[Member]
+    specification: Kernels
+    #: Each kernel on its block, with its name and width.
+    kernels: list[Kernel]
     objects: Objects
 
     def __getstate__(self) -> dict[str, Any]:
         # What is computed once holds the features again, which not every pickler notices.
-        return {"members": self.members, "objects": self.objects}
+        return {name: getattr(self, name) for name in ("specification", "kernels", "objects")}
 
     @cached_property
-    def functions(self) -> "list[NormalizedKernel]":
-        """Kernels of objects' features, normalised."""
-        return [_function_of(m, self.objects, self._landmarks) for m in self.members]
+    def functions(self) -> "list[FittedKernel]":
+        """Kernels as functions of objects' features, normalised."""
+        return [self._function_of(kernel) for kernel in self.kernels]
+
+    def _function_of(self, kernel: Kernel) -> "FittedKernel":
+        X = self.objects.features[kernel.block]
+        if not kernel.landmarks:
+            return FittedKernel(kernel, X)
+        columns = np.asarray(X[self._landmarks[kernel.landmarks]])
+        if "trace" not in kernel.steps or "unit" in kernel.steps:
+            return FittedKernel(kernel, columns)
+        # The trace is that of all training objects, and not of the landmarks.
+        trace = float(np.asarray(by_object(kernel.diagonal, X)).sum())
+        scale = scale_to_trace(trace, len(X), kernel.name)
+        return FittedKernel(replace(kernel, steps=()), columns, scale)
 
     @cached_property
     def _landmarks(self) -> dict[tuple[int, int], NDArray]:
-        """Rows of landmarks, by number and seed: the same objects in all feature spaces."""
+        """Rows of landmarks, by number and seed: the same objects in all blocks."""
         n = len(self.objects.labels)
-        drawn = {member.landmarks for member in self.members if member.landmarks}
+        drawn = {kernel.landmarks for kernel in self.kernels if kernel.landmarks}
         if drawn and (largest := max(drawn)[0]) > n:
             rule = f"at most the number of training objects, {n}"
             raise argument_error("n_components", "landmarks", rule, str(largest))
-        spaces = sorted({str(m.space): m.space for m in self.members if m.landmarks}.items())
-        tables = [self.objects.features[space] for _, space in spaces]
+        blocks = sorted({str(k.block): k.block for k in self.kernels if k.landmarks}.items())
+        tables = [self.objects.features[block] for _, block in blocks]
         order = order_of_rows(tables) if drawn else np.empty(0)
         return {
             (number, seed): order[np.random.default_rng(seed).choice(n, number, replace=False)]
@@ -296,25 +349,25 @@ class TrainedKernels:
         """What identifies each kernel's normalisation and training objects, as JSON."""
         origins = {}
         train = self.objects
-        for member in self.members:
+        for kernel in self.kernels:
             # Kernels with parameters hold the training objects themselves.
-            held = not member.is_kernel or isinstance(member.kernel, base.LearnedGaussian)
-            trained: Any = () if held else (len(train.labels), train.fingerprint(member.space))
-            if not (held or isinstance(member.kernel, base.Precomputed)):
-                some = train.features[member.space][np.argsort(train.labels.astype(str))[:4]]
-                trained = *trained, float(member.kernel.pairwise(some, None).mean())
-            origins[member.name] = Origin(" ".join(member.steps), *trained)
+            held = not kernel.columns_are_objects or kernel.learned
+            trained: Any = () if held else (len(train.labels), train.fingerprint(kernel.block))
+            if not (held or kernel.is_precomputed):
+                some = train.features[kernel.block][np.argsort(train.labels.astype(str))[:4]]
+                trained = *trained, float(kernel.pairwise(some, None).mean())
+            origins[kernel.name] = Origin(" ".join(kernel.steps), *trained)
         return json.dumps(origins)
 
     @cached_property
     def _code(self) -> str:
         """What tells features of these training objects, in this order, from those of others."""
         codes = []
-        for member, function in zip(self.members, self.functions, strict=True):
-            if member.landmarks:
+        for function in self.functions:
+            if function.kernel.landmarks:
                 # What the landmarks are among the training objects, and their normalised kernel.
                 chosen = function.X
-                codes.append(f"{member.name} {fingerprint((chosen, function(chosen)))}")
+                codes.append(f"{function.kernel.name} {fingerprint((chosen, function(chosen)))}")
         # Models take the kernels in any order.
         return f" {sha256(' '.join(sorted(codes)).encode()).hexdigest()[:8]}" if codes else ""
 
@@ -323,160 +376,201 @@ class TrainedKernels:
     def __call__(self, X: Any) -> xr.DataArray | ParametricStack:
         """Compute the stack of kernels between objects and the training objects."""
         train = self.objects
-        members = self.members
-        new = feature_spaces(X, train)
+        new = read_objects(X, train)
         self._check_features(new)
+        summing = [kernel for kernel in self.kernels if kernel.sums_features]
         if new is train:
-            for space in dict.fromkeys(member.space for member in members if member.sums_features):
-                warn_of_unequal_scales(train.features[space], space)
-        in_chunks = any(is_chunked(new.features[member.space]) for member in members)
+            for block in dict.fromkeys(kernel.block for kernel in summing):
+                warn_of_unequal_scales(train.features[block], block)
+        in_chunks = any(is_chunked(new.features[kernel.block]) for kernel in self.kernels)
         values: Any = self._values_by_chunk(new) if in_chunks else self._values(new)
         if new is train and not in_chunks:
-            for member, of_member in zip(members, values, strict=True):
-                if member.sums_features:
-                    warn_of_constant(of_member, train.features[member.space], member.name)
-        basis = train.labels
-        if not all(member.is_kernel for member in members):
-            basis = np.array([f"phi{m}{self._code}" for m in range(values.shape[2])])
-        descriptions = {member.name: member.describe(member.space) for member in members}
-        coords: dict[str, Any] = {
-            "kernel": ("kernel", list(descriptions), {ORIGIN: self.origins}),
-            "obs": ("obs", new.labels, NUMBERED if new.numbered else None),
-            "basis": basis,
-        }
-        shared = {member.landmarks for member in members}
-        if len(shared) == 1 and (landmarks := shared.pop()) is not None:
-            rows = self._landmarks[landmarks]
-            coords[LANDMARK] = "basis", train.labels[rows]
-        if new is not train and all(member.kernel.is_kernel for member in members):
-            pairs = zip(members, self.functions, strict=True)
-            own = [by_object(each.variances, new.features[member.space]) for member, each in pairs]
-            variances: Any = np.stack(own)
-            if in_chunks:
-                # As xarray asks of all arrays of a stack.
-                variances = variances.rechunk(values.chunks[:2])
-            coords[VARIANCE] = ("kernel", "obs"), variances
+            for kernel, of_kernel in zip(self.kernels, values, strict=True):
+                if kernel.sums_features:
+                    warn_of_constant(of_kernel, train.features[kernel.block], kernel.name)
+        descriptions = {kernel.name: kernel.describe(kernel.block) for kernel in self.kernels}
         stack = xr.DataArray(
             values,
             dims=DIMS,
-            coords=coords,
+            coords=self._coords(new, values),
             name="kernels",
             attrs={name: text for name, text in descriptions.items() if name != text},
         )
         learned = tuple(
             LearnedKernel(
-                *(m.name, position, m.kernel.theta, "X" if m.space is None else f"X_{m.space}"),
-                *(new.features[m.space], train.features[m.space]),
+                kernel.name,
+                position,
+                kernel.learned,
+                "X" if kernel.block is None else f"X_{kernel.block}",
+                new.features[kernel.block],
+                train.features[kernel.block],
             )
-            for position, m in enumerate(members)
-            if isinstance(m.kernel, base.LearnedGaussian)
+            for position, kernel in enumerate(self.kernels)
+            if kernel.learned
         )
         return ParametricStack(stack, learned) if learned else stack
 
+    def _coords(self, new: Objects, values: Any) -> dict[str, Any]:
+        """Coordinates of a stack with these values: its labels, landmarks and variances."""
+        train = self.objects
+        basis = train.labels
+        if not all(kernel.columns_are_objects for kernel in self.kernels):
+            basis = np.array([f"phi{m}{self._code}" for m in range(values.shape[2])])
+        coords: dict[str, Any] = {
+            "kernel": ("kernel", [kernel.name for kernel in self.kernels], {ORIGIN: self.origins}),
+            "obs": ("obs", new.labels, NUMBERED if new.numbered else None),
+            "basis": basis,
+        }
+        shared = {kernel.landmarks for kernel in self.kernels}
+        if len(shared) == 1 and (landmarks := shared.pop()) is not None:
+            rows = self._landmarks[landmarks]
+            coords[LANDMARK] = "basis", train.labels[rows]
+        if new is not train and all(kernel.is_kernel for kernel in self.kernels):
+            own = [by_object(f.variances, new.features[f.kernel.block]) for f in self.functions]
+            variances: Any = np.stack(own)
+            if is_chunked(values):
+                # As xarray asks of all arrays of a stack.
+                variances = variances.rechunk(values.chunks[:2])
+            coords[VARIANCE] = ("kernel", "obs"), variances
+        return coords
+
     def _check_features(self, new: Objects) -> None:
         """Raise unless new objects have the features, or similarities, of the training objects."""
-        for member in self.members:
-            if member.space not in new.features:
+        for kernel in self.kernels:
+            if kernel.block not in new.features:
                 given = new.features.keys()
-                rule = f"a dict with the feature space {member.space!r} of the training objects"
-                rule = "one array, as the training objects are" if member.space is None else rule
+                rule = f"a dict with the block {kernel.block!r} of the training objects"
+                rule = "one array, as the training objects are" if kernel.block is None else rule
                 got = "one array" if None in given else f"a dict with {list(given)}"
                 raise argument_error("X", "Kernels", rule, got)
-            n_train, width = self.objects.features[member.space].shape
-            shape = new.features[member.space].shape
-            if not isinstance(member.kernel, base.Precomputed):
+            n_train, width = self.objects.features[kernel.block].shape
+            shape = new.features[kernel.block].shape
+            if not kernel.is_precomputed:
                 if shape[1] != width:
                     rule = f"of {width} features, as the training objects are"
-                    raise argument_error("X", member.name, rule, f"{shape[1]} features")
+                    raise argument_error("X", kernel.name, rule, f"{shape[1]} features")
             elif n_train != width:
                 rule = "a square Gram matrix of the training objects (for new objects: their "
                 rule += "similarities first, the training Gram matrix second)"
-                raise argument_error("X", member.name, rule, f"shape {(n_train, width)}")
+                raise argument_error("X", kernel.name, rule, f"shape {(n_train, width)}")
             elif shape[1] != n_train:
                 hint = ", which looks transposed" if shape[0] == n_train else ""
                 rule = f"of shape (new objects, {n_train} training objects)"
-                raise argument_error("X", member.name, rule, f"shape {shape}{hint}")
+                raise argument_error("X", kernel.name, rule, f"shape {shape}{hint}")
 
     def _values(self, new: Objects) -> NDArray:
         """Kernels (S, n, M) of objects in memory."""
         columns = {}
-        for member, function in zip(self.members, self.functions, strict=True):
-            columns[member.name] = function(new.features[member.space])
-            if not np.isfinite(columns[member.name]).all():
+        for function in self.functions:
+            name = function.kernel.name
+            columns[name] = function(new.features[function.kernel.block])
+            if not np.isfinite(columns[name]).all():
                 size = max(float(np.abs(each).max()) for each in new.features.values())
                 rule = "small enough that kernels do not overflow: standardise the features"
-                got = f"entries up to {size:.3g} in size, for which {member.name!r} is not finite"
+                got = f"entries up to {size:.3g} in size, for which {name!r} is not finite"
                 raise argument_error("X", "Kernels", rule, got)
         _one_width({name: values.shape[1] for name, values in columns.items()})
         return np.stack([*columns.values()])
 
     def _values_by_chunk(self, new: Objects) -> Any:
-        """Kernels (S, n, M) of objects in chunks, computed when they are read."""
-        for member in self.members:
-            if isinstance(member.kernel, base.LearnedGaussian | base.BasisExpansion):
+        """Kernels (S, n, M), computed when they are read: in the objects' chunks, or of 64 MB."""
+        import dask
+        import dask.array as da
+
+        for kernel in self.kernels:
+            if kernel.learned or not kernel.is_kernel:
                 rule = "kernels without parameters to learn, and no functions, for a Dask array"
-                raise argument_error("kernels", "Kernels", rule, repr(member.kernel.title))
+                raise argument_error("kernels", "Kernels", rule, repr(kernel.title))
         n_train = len(self.objects.labels)
-        widths = {m.name: m.landmarks[0] if m.landmarks else n_train for m in self.members}
-        pairs = zip(self.members, self.functions, strict=True)
-        functions = [(member.space, function) for member, function in pairs]
-        features = {member.space: new.features[member.space] for member in self.members}
-        return kernels_by_chunk(functions, features, _one_width(widths))
+        widths = {k.name: k.landmarks[0] if k.landmarks else n_train for k in self.kernels}
+        width = _one_width(widths)
+        features = {kernel.block: new.features[kernel.block] for kernel in self.kernels}
+        blocks = list(features)
+        rows = next(X.chunks[0] for X in features.values() if is_chunked(X))
+        most = max(1, CHUNK_NUMBERS // (len(self.kernels) * width))
+        size = rows if max(rows) <= most else most
+        tables = [da.asarray(X).rechunk((size, -1)) for X in features.values()]
+        # One task holds the kernels, which go to each worker once.
+        shared = dask.delayed(list, pure=False)(dask.delayed(self.functions, traverse=False))
+
+        def of_chunk(*tables: NDArray, functions: list[FittedKernel]) -> NDArray:
+            by_block = dict(zip(blocks, tables, strict=True))
+            return np.stack([function(by_block[function.kernel.block]) for function in functions])
+
+        return da.map_blocks(
+            of_chunk, *tables, functions=shared,
+            new_axis=0, chunks=((len(self.kernels),), tables[0].chunks[0], (width,)), dtype=float,
+            meta=np.empty((0, 0, 0)),
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
-class NormalizedKernel:
+class FittedKernel:
     """Kernel (n, M) as a function of objects' features (n, D), normalised as the training kernel.
 
-    It goes to the workers of a cluster, with the landmarks alone.
+    `X` are the objects of the columns. It goes to the workers of a cluster, with the landmarks
+    alone. `scale` comes from training objects that are not among the columns.
     """
 
-    kernel: BaseKernel
+    kernel: Kernel
     X: Any
-    scale: float
-    steps: tuple[str, ...]
-    name: str
+    scale: float = 1.0
 
     def __call__(self, new: NDArray) -> NDArray:
         """Values (n, M) of new objects; the training objects are told by being the same array."""
         kernel = self.kernel
         X = self.X
         values = kernel.pairwise(new, None if new is X else X)
-        if not self.steps:
+        if not kernel.steps:
             return values if self.scale == 1 else self.scale * values
         trained = np.diagonal(values)
         own: NDArray | None = trained
         if new is not X:
-            own = None if isinstance(kernel, base.Precomputed) else kernel.diagonal(new)
+            own = None if kernel.is_precomputed else kernel.diagonal(new)
             trained = kernel.diagonal(X)
-        return normalize(values, own, trained, self.steps, self.name)
+        return normalize(values, own, trained, kernel.steps, kernel.name)
 
     def variances(self, new: NDArray) -> NDArray:
         """Normalised self-similarities (n,) of new objects; NaN where similarities are given."""
-        if isinstance(self.kernel, base.Precomputed):
+        kernel = self.kernel
+        if kernel.is_precomputed:
             return np.full(len(new), np.nan)
-        if "unit" in self.steps:
+        if "unit" in kernel.steps:
             return np.ones(len(new))
         scale = self.scale
-        if "trace" in self.steps:
-            trace = float(self.kernel.diagonal(self.X).sum())
-            scale = scale_to_trace(trace, len(self.X), self.name)
-        return scale * self.kernel.diagonal(new)
+        if "trace" in kernel.steps:
+            trace = float(kernel.diagonal(self.X).sum())
+            scale = scale_to_trace(trace, len(self.X), kernel.name)
+        return scale * kernel.diagonal(new)
 
 
-def _function_of(member: Member, train: Objects, landmarks: Mapping[Any, Any]) -> NormalizedKernel:
-    kernel = member.kernel
-    steps = member.steps
-    scale = 1.0
-    X = objects = train.features[member.space]
-    if member.landmarks:
-        X = np.asarray(objects[landmarks[member.landmarks]])
-    if member.landmarks and "trace" in steps and "unit" not in steps:
-        # The trace is that of all training objects.
-        trace = float(np.asarray(by_object(kernel.diagonal, objects)).sum())
-        scale = scale_to_trace(trace, len(objects), member.name)
-        steps = ()
-    return NormalizedKernel(kernel, X, scale, steps, member.name)
+def scale_to_trace(trace: float, n_train: int, name: str) -> float:
+    """Factor that brings a kernel of this trace to the trace N; raise unless it is positive."""
+    if not trace > 0:
+        rule = "of positive trace for the 'trace' normalisation"
+        raise argument_error("X", name, rule, f"a trace of {trace:.4g}")
+    return n_train / trace
+
+
+def normalize(
+    values: Any, own: NDArray | None, train: NDArray, steps: Sequence[str], name: str
+) -> Any:
+    """Similarities (n, N) after the steps.
+
+    `own` (n,) and `train` (N,) are the self-similarities; `own` is None if they are not known.
+    """
+    if "unit" not in steps:
+        scale = scale_to_trace(float(train.sum()), len(train), name) if "trace" in steps else 1.0
+        return scale * values if steps else values
+    if own is None:
+        rule = "normalised beforehand, k(x, x') / sqrt(k(x, x) k(x', x')), for new objects of a "
+        rule += "precomputed kernel with the 'unit' normalisation"
+        raise argument_error("X", name, rule, "similarities without the new objects' own")
+    for diagonal in (own, train):
+        if not np.all(diagonal > 0):
+            rule = "of positive self-similarities for the 'unit' normalisation"
+            raise argument_error("X", name, rule, f"{diagonal.min():.4g} for an object")
+    return values / (own[:, None] ** 0.5 * train**0.5)
 
 
 def _one_width(widths: dict[str, int]) -> int:

@@ -25,7 +25,6 @@ from ...validation import (
     check_psd,
     check_square_symmetric,
 )
-from .features import counts_as, labels_after
 from .labels import (
     NUMBERED,
     aligned_frame,
@@ -37,6 +36,7 @@ from .labels import (
     order_of,
     square_order,
 )
+from .objects import counts_as, labels_after
 from .source import DIMS, IN_MEMORY, LANDMARK, CompletedRows, KernelSource, ParametricStack
 
 #: Attribute of a stack with the relative size of rounding errors of the kernels it was made from.

@@ -15,7 +15,7 @@ from sklearn.preprocessing import StandardScaler
 import kernelzoo as kz
 from kernelzoo.estimators import KernelBlocks
 from kernelzoo.inference.engine.result import draws_to_tree
-from kernelzoo.models.kernels import base
+from kernelzoo.models.kernels import functions
 from kernelzoo.models.kernels.labels import ids_along
 
 SPLIT = {"rna": slice(0, 3), "protein": slice(3, None)}
@@ -57,7 +57,7 @@ def test_widths_of_the_training_objects_are_computed_once(data, monkeypatch):
     fitted = KernelBlocks(blocks=SPLIT).fit(data.train.flat.to_numpy())
     expected = by_hand(data.train, data.new).transpose("obs", "basis", "kernel")
     fitted.transform(data.new.flat.to_numpy())
-    monkeypatch.setattr(base, "median_of_squared_distances", None)
+    monkeypatch.setattr(functions, "median_of_squared_distances", None)
     K = fitted.transform(data.new.flat.to_numpy())
     np.testing.assert_allclose(K, expected, rtol=1e-12, atol=1e-12)
     assert "gamma='median'" in repr(fitted.specification_)

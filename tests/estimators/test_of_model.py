@@ -18,7 +18,7 @@ from kernelzoo.estimators import (
 )
 from kernelzoo.estimators import classifier as classifier_module
 from kernelzoo.inference.gaussian_process.choice import SCALES, TIMES
-from kernelzoo.models.kernels.features import Objects
+from kernelzoo.models.kernels.objects import Objects
 
 FEW = {"draws": 30, "random_state": 5}
 

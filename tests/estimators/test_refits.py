@@ -59,7 +59,7 @@ CASES = {
         (OTHER,),
         SWAPPED | {"standardize": False},
         {"kernels": kz.gaussian(kz.kernels.Theta())},
-        (blocks, "FittedKernels"),
+        (blocks, "FittedBlocks"),
         lambda fitted: (fitted.transform(NEW), fitted.get_feature_names_out()),
     ),
     "completer": (

@@ -5,7 +5,7 @@ import pytest
 import xarray as xr
 
 import kernelzoo as kz
-from kernelzoo.models.kernels import chunks
+from kernelzoo.models.kernels import specification
 
 da = pytest.importorskip("dask.array")
 dask = pytest.importorskip("dask")
@@ -53,7 +53,7 @@ def test_several_spaces_of_which_one_is_in_memory(kernels, dtype):
 
 
 def test_large_chunks_are_made_smaller(monkeypatch):
-    monkeypatch.setattr(chunks, "CHUNK_NUMBERS", 2 * 9 * 8)
+    monkeypatch.setattr(specification, "CHUNK_NUMBERS", 2 * 9 * 8)
     found = stack(17)
     assert max(found.chunksizes["obs"]) == 8
     np.testing.assert_allclose(found.values, KERNELS(X).values, atol=1e-12)

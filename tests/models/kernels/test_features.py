@@ -66,7 +66,7 @@ def test_named_kernel_on_every_space():
 def test_new_objects_need_only_the_spaces_that_are_read(X, X_new):
     cross = linear().on("a")({"a": X_new}, {"a": X, "b": X})
     np.testing.assert_allclose(cross.values[0], X_new @ X.T)
-    with pytest.raises(ValueError, match=r"feature space 'b' of the training .* with \['a'\]"):
+    with pytest.raises(ValueError, match=r"block 'b' of the training .* with \['a'\]"):
         linear()({"a": X_new}, {"a": X, "b": X})
 
 
@@ -76,7 +76,7 @@ def test_unknown_space_gets_the_nearest_suggestion(X):
 
 
 def test_bound_kernel_on_one_array(X):
-    with pytest.raises(ValueError, match=r"a dict with the feature space 'fou'.* Got one array"):
+    with pytest.raises(ValueError, match=r"a dict with the block 'fou'.* Got one array"):
         linear().on("fou")(X)
 
 

@@ -16,7 +16,7 @@ from kernelzoo.models.kernels import (
     linear,
     precomputed,
 )
-from kernelzoo.models.kernels.base import median_of_squared_distances
+from kernelzoo.models.kernels.functions import median_of_squared_distances
 
 RNG = np.random.default_rng(5)
 X, X_NEW = RNG.normal(size=(17, 3)), RNG.normal(3.0, 2.0, size=(6, 3))

@@ -1,6 +1,10 @@
-"""Objects in one or several feature spaces: an array, or a dict of arrays of the same objects."""
+"""Objects: one or several blocks of their features, in memory or in the chunks of a Dask array.
 
-from collections.abc import Mapping, Sequence
+The user gives an array, a table, or a dict of them, one for each block.
+"""
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -12,7 +16,6 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from ...validation import argument_error, check_finite, check_name, check_one_table, check_real
-from .chunks import checked_features, is_chunked
 from .labels import (
     as_frame,
     check_complete,
@@ -25,16 +28,16 @@ from .labels import (
     with_ids_of_columns,
 )
 
-# Of features whose spread is a smaller part of their size, single precision keeps three digits.
+#: Of features whose spread is a smaller part of their size, single precision keeps three digits.
 LEAST_RELATIVE_SPREAD = 1e-4
 
 
 @dataclass(frozen=True, eq=False)
 class Objects:
-    """The same n objects in one or several feature spaces, a single one under None.
+    """The n objects of one or several blocks of features, a single block under None.
 
-    `features` are arrays (n, D), in memory or in chunks, `columns` their names, None if there are
-    none. If `numbered`, the labels number new objects without ids.
+    `features` are arrays (n, D) by block, in memory or in chunks, `columns` the features' names,
+    None if they have none. If `numbered`, the labels number new objects without ids.
     """
 
     features: dict[str | None, Any]
@@ -42,16 +45,16 @@ class Objects:
     columns: dict[str | None, pd.Index | None]
     numbered: bool = False
 
-    def fingerprint(self, space: str | None) -> str:
-        """Short fingerprint of a feature space; rows and columns with labels may be in any order.
+    def fingerprint(self, block: str | None) -> str:
+        """Short fingerprint of a block; rows and columns with labels may be in any order.
 
         Features that were stored in single precision have the same, unless it rounds away their
         differences: features far from zero.
         """
         rows = np.argsort(self.labels.astype(str), kind="stable")
-        names = self.columns[space]
+        names = self.columns[block]
         columns = slice(None) if names is None else np.argsort(names.astype(str), kind="stable")
-        given = np.ascontiguousarray(self.features[space][rows][:, columns])
+        given = np.ascontiguousarray(self.features[block][rows][:, columns])
         with np.errstate(over="ignore", invalid="ignore"):
             spread = np.ptp(given, axis=0)
             far = (spread > 0) & (spread < LEAST_RELATIVE_SPREAD * np.abs(given).max(axis=0))
@@ -59,10 +62,10 @@ class Objects:
             mean = values.mean(axis=0, dtype=float)
             return fingerprint((mean, values - mean))
 
-    def with_gram(self, space: str | None, name: str) -> "Objects":
+    def with_gram(self, block: str | None, name: str) -> "Objects":
         """Return training objects with the columns of the Gram matrix `name` as its rows are."""
-        gram = self.features[space]
-        columns = self.columns[space]
+        gram = self.features[block]
+        columns = self.columns[block]
         labels = pd.Index(self.labels)
         if gram.shape[1] != len(labels):
             return self
@@ -72,21 +75,21 @@ class Objects:
                 gram = gram[:, order]
             elif not counts_rows(columns):
                 return self
-        named = self.columns | {space: labels}
-        return replace(self, features=self.features | {space: gram}, columns=named)
+        named = self.columns | {block: labels}
+        return replace(self, features=self.features | {block: gram}, columns=named)
 
-    def spaces_of(self, space: str | None) -> list[str | None]:
-        """Feature spaces of a kernel: the space that it is bound to, or all."""
-        if space is None:
+    def blocks_of(self, block: str | None) -> list[str | None]:
+        """Blocks of a kernel: the one that it is bound to, or all."""
+        if block is None:
             return list(self.features)
         if None in self.features:
-            rule = f"a dict with the feature space {space!r} of a kernel"
+            rule = f"a dict with the block {block!r} of a kernel"
             raise argument_error("X", "Kernels", rule, "one array")
-        check_name(space, [str(known) for known in self.features], "space", "on")
-        return [space]
+        check_name(block, [str(known) for known in self.features], "block", "on")
+        return [block]
 
 
-def feature_spaces(
+def read_objects(
     X: Any,
     train: Objects | None = None,
     *,
@@ -95,38 +98,38 @@ def feature_spaces(
 ) -> Objects:
     """Check objects: an array, a table, or a dict of them; `train` if they are new objects.
 
-    Rows get the order of the ids `order`, by default those of the first space that has ids; columns
-    of new objects get that of the training objects. `grams` are the spaces that hold Gram matrices;
+    Rows get the order of the ids `order`, by default those of the first block that has ids; columns
+    of new objects get that of the training objects. `grams` are the blocks that hold Gram matrices;
     all, if None is among them.
     """
     if isinstance(X, Objects):
         return X
     tables: dict[str | None, Any] = {None: X}
     if isinstance(X, Mapping):
-        check_distinct(list(map(str, X)), "X", "Kernels", "of spaces with distinct names")
+        check_distinct(list(map(str, X)), "X", "Kernels", "of blocks with distinct names")
         tables = {str(key): X[key] for key in X}
     if not tables:
-        raise argument_error("X", "Kernels", "a dict with at least one feature space", "none")
+        raise argument_error("X", "Kernels", "a dict with at least one block", "none")
     frames = {}
     ids = {}
-    for space, table in tables.items():
-        frames[space] = frame = as_frame(table)
-        if not grams.isdisjoint({None, space}):
-            frames[space] = frame = with_ids_of_columns(frame)
+    for block, table in tables.items():
+        frames[block] = frame = as_frame(table)
+        if not grams.isdisjoint({None, block}):
+            frames[block] = frame = with_ids_of_columns(frame)
         # Tables of other libraries have no ids.
         own = isinstance(table, pd.DataFrame | xr.DataArray)
         if isinstance(frame, pd.DataFrame) and (own or not made_up(frame.index)):
-            ids[space] = frame.index
+            ids[block] = frame.index
     reference = next(iter(ids.values()), None) if order is None else order
     features = {}
     columns = {}
-    for space, frame in frames.items():
-        names = None if train is None else train.columns.get(space)
-        features[space], columns[space] = _checked(frame, space, ids.get(space), reference, names)
-    sizes = {space: len(array) for space, array in features.items()}
+    for block, frame in frames.items():
+        names = None if train is None else train.columns.get(block)
+        features[block], columns[block] = _checked(frame, block, ids.get(block), reference, names)
+    sizes = {block: len(array) for block, array in features.items()}
     n = next(iter(sizes.values()))
     if set(sizes.values()) != {n}:
-        rule = "the same objects in every feature space"
+        rule = "the same objects in every block"
         raise argument_error("X", "Kernels", rule, f"numbers of rows {sizes}")
     if reference is not None and len(reference) != n:
         got = f"{n} rows, and ids of {len(reference)} objects in another table"
@@ -139,13 +142,13 @@ def feature_spaces(
 
 def _checked(
     table: Any,
-    space: str | None,
+    block: str | None,
     ids: pd.Index | None,
     reference: pd.Index | None,
     expected: pd.Index | None,
 ) -> tuple[Any, pd.Index | None]:
-    """Numbers of a feature space in the order of `reference` and `expected`, and their names."""
-    argument = "X" if space is None else f'X["{space}"]'
+    """Numbers of a block in the order of `reference` and `expected`, and their names."""
+    argument = "X" if block is None else f'X["{block}"]'
     if is_chunked(table):
         return checked_features(table, argument), None
     values = _as_features(table, argument)
@@ -231,3 +234,51 @@ def fingerprint(constants: Sequence[NDArray]) -> str:
         parts = np.round(array / (largest or 1.0) * 2**20) + 0.0
         digest.update(f"{array.shape} {largest:.6g}".encode() + parts.tobytes())
     return digest.hexdigest()[:8]
+
+
+def is_chunked(X: Any) -> bool:
+    """Whether X is a Dask array; Dask need not be installed."""
+    dask_array = sys.modules.get("dask.array")
+    return dask_array is not None and isinstance(X, dask_array.Array)
+
+
+def check_chunks(
+    chunks: Mapping[Any, tuple[int, ...]], rows: str, argument: str, owner: str, call: str
+) -> None:
+    """Raise unless chunks, by dim, are of known size and split only `rows`; `call` makes such."""
+    if np.isnan([size for sizes in chunks.values() for size in sizes]).any():
+        got = "unknown sizes: call compute_chunk_sizes() of the Dask array"
+        raise argument_error(argument, owner, "of chunks of known size", got)
+    split = [dim for dim, sizes in chunks.items() if len(sizes) > 1 and dim != rows]
+    if split or 0 in chunks.get(rows, ()):
+        rule = f"of chunks of whole rows: {call}"
+        raise argument_error(argument, owner, rule, f"chunks {dict(chunks)}")
+
+
+def checked_features(X: Any, argument: str) -> Any:
+    """Features as numbers of double precision, whose entries are checked when they are read."""
+    if X.ndim != 2 or 0 in X.shape or X.dtype.kind not in "fiub":
+        got = f"{X.dtype} of shape {X.shape}"
+        raise argument_error(argument, "Kernels", "numbers of shape (objects, features)", got)
+    chunks = dict(zip(("rows", "columns"), X.chunks, strict=True))
+    check_chunks(chunks, "rows", argument, "Kernels", ".rechunk((10_000, -1))")
+    return X.map_blocks(_finite, argument=argument, dtype=float, meta=np.empty((0, 0)))
+
+
+def _finite(chunk: Any, argument: str, block_info: Any) -> NDArray:
+    values = check_real(chunk, argument, "Kernels", booleans=True)
+    bad = np.argwhere(~np.isfinite(values))
+    if len(bad):
+        first, column = bad[0].tolist()
+        row = block_info[0]["array-location"][0][0] + first
+        got = f"{len(bad)} NaN or infinite entries in {len(values)} rows that were read, the first "
+        got += f"at position ({row}, {column})"
+        raise argument_error(argument, "Kernels", "finite", got)
+    return values
+
+
+def by_object(function: Callable[[NDArray], NDArray], X: Any) -> Any:
+    """Values (n,) of a function of the objects' features, in chunks if these are."""
+    if not is_chunked(X):
+        return function(X)
+    return X.map_blocks(function, drop_axis=1, dtype=float, meta=np.empty(0))
