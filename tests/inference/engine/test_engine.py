@@ -30,7 +30,7 @@ QUICK = {
             "compile_kwargs": {"mode": python_mode()},
         },
     ),
-    "Gibbs": ({}, {"draws": 60, "tune": 60, "chains": 2}),
+    "Gibbs": ({}, {"draws": 20, "tune": 20, "chains": 2}),
     "SMC": ({}, {"draws": 20, "chains": 2}),
     "ADVI": ({"max_iterations": 300}, {"draws": 60}),
     "MAP": ({"space": "unconstrained"}, {"draws": 60}),
