@@ -252,7 +252,7 @@ def test_same_seed_same_draws(diagonal):
 def test_packed_draws_reach_the_trace_as_matrices():
     """W22_1 of the trace, given its delta, is Wishart: what the step packs PyMC unpacks."""
     model = DiagonalWishartCompletion.example()
-    trace = sampled(model, draws=4_000, chains=1)
+    trace = sampled(model, draws=1_500, chains=1)
     # The I-step precedes the P-step: a draw's W22_1 goes with the delta of the draw before.
     delta = trace["delta"].values[0, :-1, model.n_train :]
     W22_1 = trace["W22_1"].values[0, 1:]

@@ -203,7 +203,7 @@ def test_steps_inside_pymc_find_the_posterior_means():
     model = WishartCompletion.example()
     with model:
         trace = pm.sample(
-            1_000,
+            500,
             tune=50,
             chains=2,
             cores=1,

@@ -143,7 +143,7 @@ def test_a_move_under_another_prior_is_detected(monkeypatch):
 
     monkeypatch.setattr(conditionals, "move_rate", wider)
     with pytest.raises(AssertionError):
-        joint_test(by_marginal_scheme())
+        joint_test(by_marginal_scheme(), replicates=400)
 
 
 @pytest.mark.parametrize("composition", [COMPOSITION, KNOWN], ids=["learned", "known"])
