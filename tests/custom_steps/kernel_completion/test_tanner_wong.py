@@ -203,7 +203,7 @@ def test_steps_inside_pymc_find_the_posterior_means():
     model = WishartCompletion.example()
     with model:
         trace = pm.sample(
-            500,
+            1_000,
             tune=50,
             chains=2,
             cores=1,

@@ -54,10 +54,10 @@ def functions_of_draws(result) -> xr.Dataset:
                 ("classification", kz.NUTS(target_accept=0.95)),
             )
         ),
-        ("regression", kz.Gibbs(), {"draws": 600, "tune": 100}),
-        ("classification", kz.Gibbs(), {"draws": 600, "tune": 100}),
-        ("regression", kz.Gibbs(scheme="paper"), {"draws": 1200, "tune": 200}),
-        ("classification", kz.Gibbs(scheme="paper"), {"draws": 1500, "tune": 200}),
+        ("regression", kz.Gibbs(), {"draws": 1000, "tune": 200}),
+        ("classification", kz.Gibbs(), {"draws": 1000, "tune": 200}),
+        ("regression", kz.Gibbs(scheme="paper"), {"draws": 2000, "tune": 300}),
+        ("classification", kz.Gibbs(scheme="paper"), {"draws": 2500, "tune": 300}),
     ],
 )
 def test_samplers_find_the_posterior(exact, name, engine, options):

@@ -66,7 +66,7 @@ def test_fit_finds_the_exact_moments():
     visible = np.array([[1, 1], [1, 1], [1, 1], [1, 0]], dtype=bool)
     model = MutualKernelCompletion(kernels, visible, lam=1.0, nu=[7.0, 9.0])
     kept = ["M", "Q_K1", "log_det_M"]
-    result = fit(model, "gibbs", draws=500, tune=100, chains=2, var_names=kept, **QUIET)
+    result = fit(model, "gibbs", draws=1_000, tune=100, chains=2, var_names=kept, **QUIET)
     exact = fit(model, "exact", draws=4_000, var_names=kept, **QUIET)
     assert set(result["posterior"].data_vars) == set(kept)
     for name in ("M", "Q_K1"):
@@ -100,9 +100,9 @@ def test_order_and_kernels_without_visible_objects_do_not_matter():
         lam=1.0,
         nu=np.array([*nu[order], 20.0]),
     )
-    M = sweeps(problem_of(kernels, visible, lam=1.0, nu=nu), 2_000, 6)[100:]
+    M = sweeps(problem_of(kernels, visible, lam=1.0, nu=nu), 4_000, 6)[100:]
     back = np.argsort(objects)
-    theirs = sweeps(other, 2_000, 7)[100:, back[:, None], back]
+    theirs = sweeps(other, 4_000, 7)[100:, back[:, None], back]
     z = []
     for one, two in zip(*map(_logs_and_correlations, (M, theirs)), strict=True):
         error = np.hypot(*(d.std() / float(az.ess(d[None])) ** 0.5 for d in (one, two)))
