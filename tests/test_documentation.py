@@ -20,6 +20,7 @@ import xarray as xr
 import kernelzoo as kz
 from certificates.variants import VARIANTS
 from family import assert_z
+from kernelzoo.inference.gaussian_process.inla import integrate_gaussian_process
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -63,10 +64,12 @@ def namespace():
 
 @pytest.fixture
 def short_runs(monkeypatch):
-    """Let examples that leave the number of draws to the default take few."""
+    """Let examples that leave the numbers of draws and points to the defaults take few."""
     few = {"draws": 20, "tune": 20, "chains": 2, "cores": 1, "progressbar": False}
     defaults = {**kz.fit.__kwdefaults__, **few}
     monkeypatch.setattr(kz.fit, "__kwdefaults__", defaults)
+    pointed = {**integrate_gaussian_process.__kwdefaults__, "max_points": 64}
+    monkeypatch.setattr(integrate_gaussian_process, "__kwdefaults__", pointed)
     thinned = {**kz.completion.complete_kernels.__kwdefaults__, "thin": 2}
     monkeypatch.setattr(kz.completion.complete_kernels, "__kwdefaults__", thinned)
 

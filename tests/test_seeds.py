@@ -17,13 +17,15 @@ DATA = kz.datasets.load("iris")
 QUICK = {"draws": 3, "random_seed": 1, "progressbar": False}
 REGRESSION = kz.CompositeKernelRegression.example()
 REGRESSED = kz.fit(REGRESSION, "vb", **QUICK)
+# Known weights are fitted sooner than learned ones.
+PROBIT = kz.MultinomialProbit.example().redeclared(combination="fixed")
 NEW = REGRESSION["K"].get_value()
 
 #: Functions from a seed to an array that depends on it.
 SEEDED = {
-    "fit": lambda seed: kz.fit(
-        kz.MultinomialProbit.example(), "vb", draws=3, random_seed=seed, progressbar=False
-    )["posterior"]["beta"].to_numpy(),
+    "fit": lambda seed: kz.fit(PROBIT, "vb", draws=3, random_seed=seed, progressbar=False)[
+        "posterior"
+    ]["W"].to_numpy(),
     "calibrate": lambda seed: kz.calibrate(
         kz.WishartCompletion.example(),
         "exact",
@@ -45,10 +47,10 @@ SEEDED = {
         ).draws
     ),
     "select": lambda seed: kz.select(
-        kz.MultinomialProbit.example(), scales=[1.0], random_seed=seed, progressbar=False
+        PROBIT, scales=[1.0], random_seed=seed, progressbar=False
     ).log_scores.to_numpy(),
     "loo_kfold": lambda seed: kz.scores.loo_kfold(
-        kz.MultinomialProbit.example(), k=2, draws=2, random_seed=seed, progressbar=False
+        PROBIT, k=2, draws=2, random_seed=seed, progressbar=False
     ).elpd_i.to_numpy(),
     "split": lambda seed: DATA.split(seed=seed).X_test.index.to_numpy(),
     "folds": lambda seed: next(DATA.folds(3, seed=seed)).X_test.index.to_numpy(),
@@ -74,10 +76,11 @@ each = pytest.mark.parametrize("seeded", [pytest.param(f, id=name) for name, f i
 
 @each
 def test_an_integer_and_a_seed_sequence_repeat(seeded):
-    np.testing.assert_array_equal(seeded(np.int64(3)), seeded(3))
+    known = seeded(3)
+    np.testing.assert_array_equal(seeded(np.int64(3)), known)
     one, again = (seeded(np.random.SeedSequence(3)) for _ in range(2))
     np.testing.assert_array_equal(one, again)
-    assert not np.array_equal(seeded(3), seeded(4))
+    assert not np.array_equal(known, seeded(4))
 
 
 @each
@@ -101,13 +104,13 @@ def test_other_seeds_are_refused(seeded, seed):
 
 
 def test_the_integer_used_is_recorded_and_repeats_the_result():
-    model, options = kz.MultinomialProbit.example(), {"draws": 3, "progressbar": False}
+    model, options = PROBIT, {"draws": 3, "progressbar": False}
     for seed in (None, 5, np.random.SeedSequence(5), np.random.default_rng(5)):
         result = kz.fit(model, "vb", random_seed=seed, **options)
         used = result.attrs["random_seed"]
         assert type(used) is int
         again = kz.fit(model, "vb", random_seed=used, **options)
-        np.testing.assert_array_equal(again["posterior"]["beta"], result["posterior"]["beta"])
+        np.testing.assert_array_equal(again["posterior"]["W"], result["posterior"]["W"])
     assert kz.fit(model, "vb", random_seed=5, **options).attrs["random_seed"] == 5
 
 

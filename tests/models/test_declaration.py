@@ -4,6 +4,7 @@ import copy
 import inspect
 import pickle
 import warnings
+from functools import cache
 
 import cloudpickle
 import joblib
@@ -343,20 +344,27 @@ AMENDMENTS = {
 }
 
 
+@cache
+def amended(kind):
+    """Amended model, a point and the log density there."""
+    model = kz.MultinomialProbit.example()
+    with model:
+        AMENDMENTS[kind](model)
+    point = model.initial_point()
+    return model, point, model.compile_logp()(point)
+
+
 @pytest.mark.parametrize(
     "copied", [copy.copy, copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))]
 )
 @pytest.mark.parametrize("kind", AMENDMENTS)
 def test_copies_are_declarations_with_their_amendments(kind, copied):
-    model = kz.MultinomialProbit.example()
-    with model:
-        AMENDMENTS[kind](model)
+    model, point, density = amended(kind)
     twin = copied(model)
     assert type(twin) is kz.MultinomialProbit
     assert list(twin.named_vars) == list(model.named_vars)
     assert twin.amendments() == model.amendments()
-    point = model.initial_point()
-    assert twin.compile_logp()(point) == pytest.approx(model.compile_logp()(point))
+    assert twin.compile_logp()(point) == pytest.approx(density)
 
 
 @pytest.mark.parametrize(

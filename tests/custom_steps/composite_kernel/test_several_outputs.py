@@ -101,7 +101,7 @@ def test_wrong_degrees_of_freedom_of_the_precisions_are_detected(monkeypatch, sh
         steps, "draw_precisions", lambda al, a, b, rng: correct(al, a - 0.5 * (P - 1), b, rng)
     )
     with pytest.raises(AssertionError):
-        joint_test(shared)
+        joint_test(shared, replicates=500)
 
 
 @pytest.mark.parametrize("stack", [TALL, WIDE], ids=["tall", "wide"])

@@ -166,7 +166,7 @@ def test_wrong_degrees_of_freedom_of_the_noise_are_detected(monkeypatch):
         composite_sweep, "draw_noise_precision", lambda r, a, b, rng: correct(r, a - 0.5, b, rng)
     )
     with pytest.raises(AssertionError):
-        joint_test("regression")
+        joint_test("regression", replicates=500)
 
 
 def test_wrong_degrees_of_freedom_of_the_precisions_are_detected(monkeypatch):
@@ -175,7 +175,7 @@ def test_wrong_degrees_of_freedom_of_the_precisions_are_detected(monkeypatch):
         composite_sweep, "draw_precisions", lambda al, a, b, rng: correct(al, a - 0.5, b, rng)
     )
     with pytest.raises(AssertionError):
-        joint_test("regression")
+        joint_test("regression", replicates=500)
 
 
 @pytest.mark.slow

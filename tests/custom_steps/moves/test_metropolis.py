@@ -75,7 +75,7 @@ def test_wrong_dirichlet_ratio_is_detected(monkeypatch):
     """Planted bug: the exponents rho - 1 of the density, without the log-ratios' Jacobian."""
     monkeypatch.setattr(sm, "log_weights_density", lambda lb, rho: float((rho - 1) @ lb))
     with pytest.raises(AssertionError):
-        joint_test(2)
+        joint_test(2, replicates=750)
 
 
 def test_missing_jacobian_of_the_concentrations_is_detected(monkeypatch):
@@ -84,7 +84,7 @@ def test_missing_jacobian_of_the_concentrations_is_detected(monkeypatch):
         sm, "log_concentration_density", lambda x, g, mu, lam: correct(x, g, mu - 1, lam)
     )
     with pytest.raises(AssertionError):
-        joint_test(2)
+        joint_test(2, replicates=750)
 
 
 def test_inputs_are_not_modified():

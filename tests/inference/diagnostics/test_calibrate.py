@@ -84,6 +84,7 @@ Conjugate.name = "Conjugate"
 @pytest.fixture(autouse=True)
 def no_fits():
     FITS.clear()
+    INTERRUPTED.clear()
 
 
 def calibrate(engine=None, model=None, *, replicates=100, random_seed=1, **options):
@@ -235,11 +236,18 @@ def test_finished_replicates_are_used_by_the_same_call_only(tmp_path):
     assert fits() == 0
     assert fits(cores=1) == 0
     assert fits(replicates=25) == 5
-    assert fits(model=Normal(Y + 1e-9)) == 20
-    assert fits(model=Normal(m=0.5)) == 20
-    assert fits(engine=Conjugate(bias=0.1)) == 20
-    assert fits(random_seed=2) == 20
-    assert fits(draws=40) == 20
+    for other in (
+        {"model": Normal(Y + 1e-9)},
+        {"model": Normal(m=0.5)},
+        {"engine": Conjugate(bias=0.1)},
+        {"random_seed": 2},
+        {"draws": 40},
+    ):
+        # The first fit tells that none is read.
+        INTERRUPTED.append(1)
+        with pytest.raises(KeyboardInterrupt):
+            fits(**other)
+        INTERRUPTED.clear()
     assert fits() == 0
 
 

@@ -162,6 +162,14 @@ def fitted():
     return kz.fit(classifier(), "vb", draws=5, progressbar=False, random_seed=1)
 
 
+@pytest.fixture(scope="module")
+def stored(fitted, tmp_path_factory):
+    path = tmp_path_factory.mktemp("fitted") / "fitted.nc"
+    fitted.to_netcdf(path)
+    with xr.open_datatree(path) as tree:
+        yield tree
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -182,14 +190,16 @@ def fitted():
         ({"combination": "binary"}, "priors and likelihood"),
     ],
 )
-def test_predictions_refuse_a_result_of_another_model(fitted, changes, message, tmp_path):
-    new = np.ones((2, 1, 3))
-    fitted.to_netcdf(tmp_path / "fitted.nc")
-    with xr.open_datatree(tmp_path / "fitted.nc") as stored:
-        for result in (fitted, stored):
-            kz.predict(classifier(), result, new)
-            with pytest.raises(ValueError, match=message):
-                kz.predict(classifier(**changes), result, new)
+def test_predictions_refuse_a_result_of_another_model(fitted, stored, changes, message):
+    other = classifier(**changes)
+    for result in (fitted, stored):
+        with pytest.raises(ValueError, match=message):
+            kz.predict(other, result, np.ones((2, 1, 3)))
+
+
+def test_predictions_take_a_result_of_an_equal_model(fitted, stored):
+    for result in (fitted, stored):
+        kz.predict(classifier(), result, np.ones((2, 1, 3)))
 
 
 def test_a_likelihood_with_a_variable_of_its_own_is_another_model(fitted):
