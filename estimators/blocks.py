@@ -19,7 +19,14 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 from xarray import DataArray
 
-from ..models.kernels import Kernels, KernelWarning, gaussian, precomputed
+from ..models.kernels import (
+    Kernels,
+    KernelWarning,
+    covariance,
+    function,
+    gaussian,
+    precomputed,
+)
 from ..models.kernels.labels import (
     as_frame,
     check_distinct,
@@ -144,7 +151,8 @@ class KernelReader(BaseEstimator):
             # Blocks that no kernel uses may lack objects. An unknown one is refused below.
             tables = {block: tables[block] for block in tables if block in bound} or tables
         # A table without blocks is taken without the dict.
-        objects = read_objects(tables.get(None, tables), order=order)
+        labelled = specification.labelled
+        objects = read_objects(tables.get(None, tables), order=order, labelled=labelled)
         grams &= objects.features.keys()
         for block in grams:
             objects = objects.with_gram(block, "X" if block is None else block)
@@ -153,6 +161,7 @@ class KernelReader(BaseEstimator):
             block: _scaler(standardize, values).set_output(transform="default").fit(values)
             for block, values in objects.features.items()
             if standardize and block not in grams
+            if not _is_unscaled(specification, block, owner)
         }
         objects = _scaled(objects, scalers)
         fitted = specification.on_training(objects)
@@ -220,7 +229,12 @@ class KernelReader(BaseEstimator):
             required = f"{trained}, as the training objects are"
             raise argument_error("X", type(self).__name__, required, got)
         used = {block: t for block, t in tables.items() if block in fitted.objects.features}
-        new = read_objects(used.get(None, used), fitted.objects, order=ids_of(X))
+        new = read_objects(
+            used.get(None, used),
+            fitted.objects,
+            order=ids_of(X),
+            labelled=fitted.specification.labelled,
+        )
         return fitted.kernels(_scaled(new, fitted.scalers))
 
     def _tables(self, X: Any, *, reset: bool) -> Tables:
@@ -313,11 +327,13 @@ class KernelBlocks(
 
     Parameters
     ----------
-    kernels : Kernels, dict or "precomputed", optional
-        Specification used for each block, such as ``kz.gaussian("median") | kz.linear()``; or one
-        for each block by its name (blocks that the dict does not name are left out, with a
-        warning); or "precomputed": `X` holds kernels. Default: ``kz.gaussian("median")``. A kernel
-        that is the only one of its block is named after the block.
+    kernels : Kernels, function, dict or "precomputed", optional
+        Specification used for each block, such as ``kz.gaussian("median") | kz.linear()``; or a
+        function of two arrays of objects, also of ``pm.gp.cov`` or scikit-learn (see
+        ``kz.kernels.function``); or one for each block by its name (blocks that the dict does not
+        name are left out, with a warning); or "precomputed": `X` holds kernels. Default:
+        ``kz.gaussian("median")``. A kernel that is the only one of its block is named after the
+        block.
     blocks : dict, optional
         Columns of each block, where `X` is one array or frame: a slice of positions, a list of
         positions or names, a mask, or the beginning that names have in common. Columns in no block
@@ -416,6 +432,18 @@ def _scaler(standardize: bool | str, values: Any) -> Any:
     return make_pipeline(ranks, StandardScaler())
 
 
+def _is_unscaled(kernels: Kernels, block: str | None, owner: str) -> bool:
+    """Whether the kernels of a block take its features as they are."""
+    on_block = [each for each in kernels.members if each.block in (None, block)]
+    unscaled = [each for each in on_block if each.takes_unscaled]
+    if unscaled and len(unscaled) < len(on_block):
+        where = "X" if block is None else f'X["{block}"]'
+        rule = f"for {where} either all of features as they are or all of scaled ones: give the "
+        rule += "table under two names, or standardize=False"
+        raise argument_error("kernels", owner, rule, repr(Kernels(tuple(on_block))))
+    return bool(unscaled)
+
+
 def _scaled(objects: Objects, scalers: Mapping[str | None, Any]) -> Objects:
     scaled = {block: each.transform(objects.features[block]) for block, each in scalers.items()}
     return replace(objects, features=objects.features | scaled)
@@ -427,6 +455,10 @@ def specified(kernels: Any, blocks: list[str | None], owner: str) -> Kernels:
         kernels = gaussian("median")
     elif isinstance(kernels, str) and kernels == PRECOMPUTED:
         kernels = precomputed()
+    elif isinstance(kernels, pm.gp.cov.BaseCovariance):
+        kernels = covariance(kernels)
+    elif callable(kernels) and not isinstance(kernels, Kernels):
+        kernels = function(kernels)
     if isinstance(kernels, Kernels):
         if blocks == [None] or not _is_anonymous(kernels):
             return kernels
@@ -449,10 +481,6 @@ def _instead_of(kernels: Any) -> str:
     """Say, at the end of a message, what to write for a kernel of another library."""
     if isinstance(kernels, str) and kernels.lower() in WRITTEN:
         return f"; write {WRITTEN[kernels.lower()]}"
-    if isinstance(kernels, pm.gp.cov.BaseCovariance):
-        return "; write kz.kernels.covariance(function)"
-    if callable(kernels):
-        return '; write "precomputed", and give function(X) as X, later function(X_new, X)'
     return ""
 
 

@@ -386,7 +386,7 @@ class KernelPredictor(KernelReader):
         """Group of each response of the model; a warning where groups seem to be missing."""
         if groups is None:
             if not kernels.specification.grams:
-                tables = [*map(np.asarray, kernels.objects.features.values())]
+                tables = [np.asarray(kernels.objects.features[block]) for block in kernels.scalers]
                 targets = self._targets_of(response) if rows is None else None
                 warn_of_near_copies(tables, targets)
             return None

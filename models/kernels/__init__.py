@@ -3,11 +3,14 @@
 from .functions import (
     basis_expansion,
     covariance,
+    function,
     gaussian,
     inverse_multiquadric,
     linear,
     polynomial,
     precomputed,
+    same,
+    tanimoto,
 )
 from .source import Theta
 from .specification import Kernels
@@ -21,10 +24,13 @@ __all__ = [
     "as_stack",
     "basis_expansion",
     "covariance",
+    "function",
     "gaussian",
     "inverse_multiquadric",
     "linear",
     "nearest_psd",
     "polynomial",
     "precomputed",
+    "same",
+    "tanimoto",
 ]

@@ -28,6 +28,8 @@ from .warnings import KernelWarning
 
 #: Error of a kernel up to which squared distances may be computed from squares.
 LOST = 1e-6
+#: Relative difference of k(x, y) and k(y, x) that is rounding.
+ASYMMETRY = 1e-8
 #: Of more training objects, this many, evenly spaced in their order by features, have the median
 #: distance: half a million pairs.
 MOST_OBJECTS = 1_000
@@ -283,6 +285,148 @@ def linear() -> Kernels:
     >>> stack = kz.linear()(X_train)
     """
     return Kernels((Linear(),))
+
+
+@dataclass(frozen=True)
+class Same(Kernel):
+    """1 for equal labels, else 0."""
+
+    compares_labels = True
+    takes_unscaled = True
+    function_name = "same"
+
+    @override
+    def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:
+        both = X if Y is None else np.vstack([X, Y])
+        codes = np.unique(both, axis=0, return_inverse=True)[1]
+        others = codes if Y is None else codes[len(X) :]
+        return (codes[: len(X), None] == others).astype(float)
+
+    @override
+    def diagonal(self, X: NDArray) -> NDArray:
+        return np.ones(len(X))
+
+
+def same() -> Kernels:
+    """Kernel of equal labels: 1 for two objects of one group, else 0.
+
+    In a Gaussian process it is an intercept for each group, as of the person whose samples objects
+    are. That of a group without training objects has its prior. A block of labels, which may be
+    text, has one or several columns, whose labels must all be equal; estimators do not scale it.
+
+    Examples
+    --------
+    >>> persons = np.array(["Ada", "Ada", "Bob"])
+    >>> kz.kernels.same()(persons).values[0]
+    array([[1., 1., 0.],
+           [1., 1., 0.],
+           [0., 0., 1.]])
+    """
+    return Kernels((Same(),))
+
+
+@dataclass(frozen=True)
+class Tanimoto(Kernel):
+    """x'y / (|x|^2 + |y|^2 - x'y), and 1 for two objects without any feature."""
+
+    takes_unscaled = True
+    function_name = "tanimoto"
+
+    @override
+    def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:
+        Y = X if Y is None else Y
+        for features in (X, Y):
+            if (features < 0).any():
+                rule = "counts or bits: numbers that are not negative"
+                raise argument_error("X", "tanimoto", rule, f"{features.min():.4g}")
+        products = X @ Y.T
+        squares = [np.einsum("nd,nd->n", each, each) for each in (X, Y)]
+        union = np.add.outer(*squares) - products
+        return np.divide(products, union, out=np.ones_like(products), where=union > 0)
+
+    @override
+    def diagonal(self, X: NDArray) -> NDArray:
+        return np.ones(len(X))
+
+
+def tanimoto() -> Kernels:
+    r"""Tanimoto kernel :math:`x^\top y / (|x|^2 + |y|^2 - x^\top y)` of fingerprints.
+
+    Of bits it is the number of common ones, divided by the number of those that either object has
+    (the Jaccard index); of counts its usual extension. Features must not be negative, and
+    estimators do not scale them. See L. Ralaivola, S. J. Swamidass, H. Saigo and P. Baldi (2005),
+    Graph kernels for chemical informatics, Neural Networks 18.
+
+    Examples
+    --------
+    >>> bits = np.array([[1, 1, 0], [1, 0, 0], [0, 0, 1]])
+    >>> kz.kernels.tanimoto()(bits).values[0]
+    array([[1. , 0.5, 0. ],
+           [0.5, 1. , 0. ],
+           [0. , 0. , 1. ]])
+    """
+    return Kernels((Tanimoto(),))
+
+
+@dataclass(frozen=True)
+class Function(Kernel):
+    """A function of two arrays of objects."""
+
+    function: Callable[[NDArray, NDArray], NDArray]
+
+    function_name = "function"
+
+    def __post_init__(self) -> None:
+        if not callable(self.function):
+            rule = "a function of two arrays of objects"
+            raise argument_error("function", "function", rule, repr(self.function))
+
+    @override
+    def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:
+        values = check_real(self.function(X, X if Y is None else Y), self.title, "function")
+        shape = (len(X), len(X if Y is None else Y))
+        if values.shape != shape:
+            rule = f"a function whose values have shape {shape} for so many objects"
+            raise argument_error("function", "function", rule, f"shape {values.shape}")
+        check_finite(values, self.title, "function")
+        if Y is None and not np.allclose(values, values.T, atol=ASYMMETRY * np.abs(values).max()):
+            largest = np.abs(values - values.T).max()
+            rule = "symmetric, k(x, y) = k(y, x)"
+            raise argument_error("function", "function", rule, f"a difference of {largest:.3g}")
+        return values
+
+    @override
+    def diagonal(self, X: NDArray) -> NDArray:
+        # Kernels of scikit-learn compute it without the matrix.
+        if hasattr(self.function, "diag"):
+            return np.asarray(self.function.diag(X), dtype=float)
+        return super().diagonal(X)
+
+    @property
+    @override
+    def title(self) -> str:
+        return getattr(self.function, "__name__", None) or str(self.function)
+
+
+def function(function: Callable[[NDArray, NDArray], NDArray]) -> Kernels:
+    """Kernel that a function computes: of objects (n, D) and (m, D), values (n, m).
+
+    Such as those of ``sklearn.metrics.pairwise`` and ``sklearn.gaussian_process.kernels``. What
+    these add for one array alone, as ``WhiteKernel`` does, is left out. The function must be
+    symmetric and positive semidefinite. Estimators take it in place of a specification.
+
+    Raises
+    ------
+    ValueError
+        When called: for values of another shape, that are not finite, or not symmetric.
+
+    Examples
+    --------
+    >>> from sklearn.metrics.pairwise import laplacian_kernel
+    >>> kz.kernels.function(laplacian_kernel)(X_train)["kernel"].item()
+    'laplacian_kernel'
+    """
+    return Kernels((Function(function),))
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from .labels import (
     check_ids,
     check_repeated,
     counts_rows,
+    listed,
     made_up,
     order_of,
     with_ids_of_columns,
@@ -95,12 +96,13 @@ def read_objects(
     *,
     order: pd.Index | None = None,
     grams: AbstractSet[str | None] = frozenset(),
+    labelled: AbstractSet[str | None] = frozenset(),
 ) -> Objects:
     """Check objects: an array, a table, or a dict of them; `train` if they are new objects.
 
     Rows get the order of the ids `order`, by default those of the first block that has ids; columns
-    of new objects get that of the training objects. `grams` are the blocks that hold Gram matrices;
-    all, if None is among them.
+    of new objects get that of the training objects. `grams` are the blocks that hold Gram matrices,
+    `labelled` those that hold labels, which become numbers; all, if None is among them.
     """
     if isinstance(X, Objects):
         return X
@@ -112,7 +114,9 @@ def read_objects(
         raise argument_error("X", "Kernels", "a dict with at least one block", "none")
     frames = {}
     ids = {}
-    for block, table in tables.items():
+    for block, given in tables.items():
+        holds_labels = not labelled.isdisjoint({None, block})
+        table = numbers_of_labels(given, _argument(block)) if holds_labels else given
         frames[block] = frame = as_frame(table)
         if not grams.isdisjoint({None, block}):
             frames[block] = frame = with_ids_of_columns(frame)
@@ -148,7 +152,7 @@ def _checked(
     expected: pd.Index | None,
 ) -> tuple[Any, pd.Index | None]:
     """Numbers of a block in the order of `reference` and `expected`, and their names."""
-    argument = "X" if block is None else f'X["{block}"]'
+    argument = _argument(block)
     if is_chunked(table):
         return checked_features(table, argument), None
     values = _as_features(table, argument)
@@ -171,6 +175,36 @@ def _checked(
             values = values[:, order]
             columns = columns[order]
     return values, columns
+
+
+def _argument(block: str | None) -> str:
+    return "X" if block is None else f'X["{block}"]'
+
+
+def numbers_of_labels(table: Any, argument: str) -> Any:
+    """Return labels as numbers, equal where labels are: an array, a Series or a table (n, D).
+
+    Numbers stay as they are; others are the 53 first bits of a hash of their text.
+    """
+    if is_chunked(table):
+        return table
+    labels = as_frame(table)
+    if isinstance(labels, pd.Series):
+        labels = labels.to_frame()
+    elif isinstance(labels, np.ndarray) and labels.ndim == 1:
+        labels = labels[:, None]
+    if np.ndim(labels) != 2:
+        return labels
+    frame = pd.DataFrame(labels).infer_objects()
+    absent = frame.isna().any(axis=1).to_numpy()
+    if absent.any():
+        got = f"none for {listed(frame.index[absent])}"
+        raise argument_error(argument, "Kernels", "a label for every object", got)
+    for name, column in frame.items():
+        if column.dtype.kind not in "biuf":
+            hashed = pd.util.hash_array(column.astype(str).to_numpy(object))
+            frame[name] = (hashed >> np.uint64(11)).astype(float)
+    return frame if isinstance(labels, pd.DataFrame) else frame.to_numpy(float)
 
 
 def _as_features(table: Any, argument: str) -> NDArray:

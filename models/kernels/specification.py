@@ -58,6 +58,10 @@ class Kernel(ABC):
     is_kernel: ClassVar[bool] = True
     #: Whether objects come as their similarities to the training objects, instead of features.
     is_precomputed: ClassVar[bool] = False
+    #: Whether features are labels, which are equal or not.
+    compares_labels: ClassVar[bool] = False
+    #: Whether features are what they are: scaled ones would mean something else.
+    takes_unscaled: ClassVar[bool] = False
 
     @abstractmethod
     def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:
@@ -267,10 +271,15 @@ class Kernels:
         """Blocks that hold Gram matrices; None stands for all."""
         return {member.block for member in self.members if member.is_precomputed}
 
+    @property
+    def labelled(self) -> set[str | None]:
+        """Blocks that hold labels; None stands for all."""
+        return {member.block for member in self.members if member.compares_labels}
+
     @np.errstate(over="ignore", invalid="ignore", under="ignore")
     def on_training(self, X_train: Any) -> "FittedKernels":
         """Every kernel on its block, with its name and width from the training objects."""
-        train = read_objects(X_train, grams=self.grams)
+        train = read_objects(X_train, grams=self.grams, labelled=self.labelled)
         kernels = []
         pairs = [(m, block) for m in self.members for block in train.blocks_of(m.block)]
         taken = {member.name_on(block) for member, block in pairs if member.name is not None}
@@ -376,7 +385,7 @@ class FittedKernels:
     def __call__(self, X: Any) -> xr.DataArray | ParametricStack:
         """Compute the stack of kernels between objects and the training objects."""
         train = self.objects
-        new = read_objects(X, train)
+        new = read_objects(X, train, labelled=self.specification.labelled)
         self._check_features(new)
         summing = [kernel for kernel in self.kernels if kernel.sums_features]
         if new is train:

@@ -4,12 +4,10 @@ import warnings
 
 import numpy as np
 import pandas as pd
-import pymc as pm
 import pytest
 import scipy.sparse
 import xarray as xr
 from sklearn.compose import ColumnTransformer
-from sklearn.gaussian_process.kernels import RBF
 from sklearn.preprocessing import StandardScaler
 
 import kernelzoo as kz
@@ -373,13 +371,17 @@ REFUSED = {
     ),
     "kernel by name": ({"kernels": "gaussian"}, lambda d: d.X, r'write kz.gaussian\("median"\)'),
     "kernel by another name": ({"kernels": "rbf"}, lambda d: d.flat, r"write kz.gaussian\("),
-    "function": ({"kernels": np.inner}, lambda d: d.flat, r'write "precomputed", and give functi'),
-    "of scikit-learn": ({"kernels": RBF()}, lambda d: d.flat, r'write "precomputed", and give fun'),
-    "of PyMC": (
-        {"kernels": {"rna": pm.gp.cov.ExpQuad(3, 1.0)}},
-        lambda d: d.X,
-        r"write kz.kernels.covariance\(function\)",
+    "function of one object": (
+        {"kernels": lambda A, B: A @ B[0]},
+        lambda d: d.flat,
+        r"'function' .* for so many objects. Got shape",
     ),
+    "features as they are beside scaled ones": (
+        {"kernels": kz.kernels.tanimoto() | kz.linear()},
+        lambda d: d.X.abs(),
+        "give the table under two names",
+    ),
+    "negative counts": ({"kernels": kz.kernels.tanimoto()}, lambda d: -d.X, "not negative"),
     "list of kernels": ({"kernels": [kz.linear()]}, lambda d: d.X, r"\| kz.linear\(\)"),
     "unknown block": ({"kernels": {"rn": kz.linear()}}, lambda d: d.X, "nearest is 'rna'"),
     "unknown bound block": ({"kernels": kz.linear().on("rn")}, lambda d: d.X, "nearest is 'rna'"),
