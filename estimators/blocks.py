@@ -457,6 +457,9 @@ def specified(kernels: Any, blocks: list[str | None], owner: str) -> Kernels:
         kernels = precomputed()
     elif isinstance(kernels, pm.gp.cov.BaseCovariance):
         kernels = covariance(kernels)
+    elif isinstance(kernels, type) or getattr(kernels, "__module__", "") == gaussian.__module__:
+        rule = f"what {kernels.__name__}(...) returns"
+        raise argument_error("kernels", owner, rule, f"{kernels.__name__} itself")
     elif callable(kernels) and not isinstance(kernels, Kernels):
         kernels = function(kernels)
     if isinstance(kernels, Kernels):
@@ -557,7 +560,7 @@ def ids_of(X: Any) -> pd.Index | None:
     if isinstance(X, DataArray) and X.ndim != 2:
         return None if isinstance(ids := ids_along(X, "obs"), range) else ids
     frame = as_frame(X)
-    return frame.index if isinstance(frame, pd.DataFrame) else None
+    return frame.index if isinstance(frame, pd.DataFrame | pd.Series) else None
 
 
 def _check_names(blocks: Iterable[Any], argument: str, owner: str) -> None:

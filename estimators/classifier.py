@@ -158,7 +158,6 @@ class KernelClassifier(ModelPredictor, _Classifier):
 
     _model = GaussianProcessClassification
     _argument = "labels"
-    _learns_weights = "engine='inla'"
 
     @property
     @override
@@ -199,7 +198,12 @@ class KernelClassifier(ModelPredictor, _Classifier):
     @property
     @override
     def _sets_weights(self) -> bool:
-        return self._gives_a_point
+        return self._gives_a_point or self._groups is not None
+
+    @property
+    @override
+    def _learns_weights(self) -> str:
+        return "engine='inla'" if self._groups is None else super()._learns_weights
 
     @property
     def _gives_a_point(self) -> bool:
@@ -207,7 +211,8 @@ class KernelClassifier(ModelPredictor, _Classifier):
 
     @override
     def _settings(self, chosen: Tried) -> dict[str, Any]:
-        if not self._gives_a_point:
+        # What the engine would learn takes objects of a group as independent.
+        if not self._gives_a_point and self._groups is None:
             return {}
         given = self._options
         learned = chosen.weights

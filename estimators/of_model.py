@@ -57,8 +57,6 @@ class ModelPredictor(KernelPredictor):
     engine: Any = None
     #: Argument of a model that has the responses.
     _argument: ClassVar[str]
-    #: What to write for learned weights.
-    _learns_weights: ClassVar[str]
 
     @property
     @override
@@ -320,6 +318,11 @@ class ModelPredictor(KernelPredictor):
         """Widths, compared by the scores of these responses."""
 
     @property
+    def _learns_weights(self) -> str:
+        """What to write for learned weights."""
+        return "model_options={'combination': 'mean'}"
+
+    @property
     @abstractmethod
     def _sets_weights(self) -> bool:
         """Whether the weights are set by the choice, and not learned by the engine."""
@@ -373,16 +376,18 @@ def distinct_objects(
 ) -> Rows:
     """Positions in `at` of distinct objects, at most `MOST_OBJECTS`, whatever their order.
 
-    An object is its features, its response and its group. Any number of the first ones are a random
-    sample.
+    An object is its features and its response; copies in groups are left out with these, and stay.
+    Any number of the first ones are a random sample.
     """
     columns = [np.asarray(features)[at] for features in objects.features.values()]
-    columns += [] if groups is None else [groups[:, None]]
     contents = np.hstack([*columns, responses]).astype(float)
     # Adding 0.0 turns -0.0 into 0.0, so that equal rows have equal bytes.
     contents = np.ascontiguousarray(np.round(contents, DECIMALS_COMPARED)) + 0.0
     as_bytes = contents.view(np.dtype((np.void, contents.itemsize * contents.shape[1]))).ravel()
-    first = np.unique(as_bytes, return_index=True)[1]
+    if groups is None:
+        first = np.unique(as_bytes, return_index=True)[1]
+    else:
+        first = np.argsort(as_bytes, kind="stable")
     # In the order of their contents, the first ones would be no sample.
     return np.random.default_rng(0).permutation(first)[:MOST_OBJECTS]
 

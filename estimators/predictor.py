@@ -30,6 +30,7 @@ from ..models.kernels.labels import (
 )
 from ..models.kernels.source import ParametricStack
 from ..numerics.groups import Groups
+from ..user_warnings import warn_user
 from ..validation import argument_error, check_real, check_undated, check_unmasked
 from .blocks import RANK, SCALE, FittedBlocks, KernelReader, attempt, ids_of
 from .near_copies import warn_of_near_copies
@@ -125,8 +126,8 @@ class KernelPredictor(KernelReader):
         Warns
         -----
         UserWarning
-            For classes all of whose objects are in one group, and for rows that are nearly copies
-            where `groups` are not given.
+            For classes all of whose objects are in one group, for groups where nothing is chosen by
+            left-out objects, and for rows that are nearly copies where `groups` are not given.
         KernelWarning
             As the model does. `weights_` warns of weights that cannot be read, not `fit`.
         """
@@ -142,6 +143,13 @@ class KernelPredictor(KernelReader):
         options |= {name: getattr(self, name) for name in ("draws", "tune", "chains", "cores")}
         with attempt(self) as trial:
             log_scores = trial._declare(X, y, sample_weight, groups)
+            if log_scores is None and trial._groups is not None:
+                warn_user(
+                    f"'groups' change nothing in this fit: {type(self).__name__} chooses nothing "
+                    "by left-out objects, because everything is given, or its kernels have no "
+                    "column for each training object. What the engine learns, such as the noise, "
+                    "takes objects of a group as independent."
+                )
             if trial.draws is None:
                 chains = as_engine(trial._engine, "fit").kind == "mcmc"
                 options["draws"] = DRAWS_OF_CHAINS if chains else INDEPENDENT_DRAWS
@@ -385,10 +393,11 @@ class KernelPredictor(KernelReader):
     ) -> Groups | None:
         """Group of each response of the model; a warning where groups seem to be missing."""
         if groups is None:
-            if not kernels.specification.grams:
-                tables = [np.asarray(kernels.objects.features[block]) for block in kernels.scalers]
-                targets = self._targets_of(response) if rows is None else None
-                warn_of_near_copies(tables, targets)
+            # Labels of groups, and similarities, are no features; a repeated id is a bootstrap.
+            known = kernels.specification.grams | kernels.specification.labelled
+            if rows is None and not known and pd.Index(kernels.objects.labels).is_unique:
+                tables = [*map(np.asarray, kernels.objects.features.values())]
+                warn_of_near_copies(tables, self._targets_of(response))
             return None
         owner = type(self).__name__
         ids = kernels.objects.labels

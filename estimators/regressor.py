@@ -13,6 +13,7 @@ from ..inference.paper_engines import INLA
 from ..models import CompositeKernelRegression, GaussianProcessRegression
 from ..models.combinations.sums import FixedWeights
 from ..models.kernels.labels import order_of
+from ..models.learned_scale import LEARNED, LearnedScale, check_rate
 from ..numerics.groups import Groups
 from ..validation import check_flag, standard_deviation
 from .of_model import ModelPredictor
@@ -130,7 +131,6 @@ class KernelRegressor(ModelPredictor, _Regressor):
 
     _model = GaussianProcessRegression
     _argument = "targets"
-    _learns_weights = "model_options={'combination': 'mean'}"
 
     @property
     @override
@@ -149,7 +149,16 @@ class KernelRegressor(ModelPredictor, _Regressor):
     def _tried(
         self, covariance: Any, response: NDArray, times: Any, groups: Groups | None
     ) -> list[Tried]:
-        return tried_for_targets(covariance, self._as_numbers(response), times, groups)
+        scale, precision = (self._known(name) for name in ("scale", "gamma"))
+        noise = None if precision is None else 1.0 / precision
+        return tried_for_targets(
+            covariance, self._as_numbers(response), times, groups, scale=scale, noise=noise
+        )
+
+    def _known(self, name: str) -> float | None:
+        """Return the number that `model_options` have for an argument, or None."""
+        given = check_rate(self._options.get(name, LEARNED), name, self._declaration.__name__)
+        return None if isinstance(given, LearnedScale) else given
 
     @override
     def _process_of(self, stack: NDArray, response: NDArray) -> Any:

@@ -121,19 +121,24 @@ def climb(length: int, start: int, height: Callable[[int], float]) -> int:
 
 
 def best_of_targets(
-    features: Features, targets: Array, groups: Groups | None = None
+    features: Features,
+    targets: Array,
+    groups: Groups | None = None,
+    *,
+    scale: float | None = None,
+    noise: float | None = None,
 ) -> NormalFeatureScores:
     """Scale and noise of the highest evidence times prior of targets (N, P). O(m P) a step.
 
-    With groups, log scores of left-out groups take the place of the evidence, in O(n^2 m + n^3) for
-    each group of n objects.
+    Either may be given. With groups, log scores of left-out groups take the place of the evidence,
+    in O(n^2 m + n^3) for each group of n objects.
     """
     projected = ProjectedTargets(features, targets)
     n_outputs = targets.shape[1]
 
     def at(logs: Array) -> NormalFeatureScores:
-        scale, noise = np.exp(logs)
-        return NormalFeatureScores(projected, scale, np.full(n_outputs, noise))
+        of_scores, of_targets = np.exp(logs)
+        return NormalFeatureScores(projected, of_scores, np.full(n_outputs, of_targets))
 
     def prior(logs: Array) -> tuple[float, Array]:
         density, slope = LEARNED.log_density(logs[0])
@@ -151,13 +156,15 @@ def best_of_targets(
     def by_groups(logs: Array) -> float:
         return -(_log_scores_of_targets(at(logs), groups).sum() + prior(logs)[0])
 
+    given = np.array([scale is not None, noise is not None])
+    known = np.log([scale or 1.0, noise or 1.0])
     searches = [
         minimize(
             by_evidence if groups is None else by_groups,
-            np.array(start),
+            np.where(given, known, start),
             jac=groups is None,
             method="L-BFGS-B",
-            bounds=LOG_BOUNDS,
+            bounds=np.where(given[:, None], known[:, None], LOG_BOUNDS),
         )
         for start in LOG_STARTS
     ]
@@ -175,9 +182,9 @@ class Tried:
     """A width and the scale that serves it best.
 
     `log_scores` (N,) are those of left-out objects; `height` is what widths are compared by: their
-    mean, with the prior where there are groups, or of targets without groups the evidence for each
-    object. `weights` (kernel,) are learned ones. `noise` is the variance of targets that left-out
-    groups choose.
+    mean, which of classes in groups counts groups once and has the scale's prior, or of targets
+    without groups the evidence for each object. `weights` (kernel,) are learned ones. `noise` is
+    the variance of targets that left-out groups choose.
     """
 
     times: float
@@ -230,6 +237,9 @@ def tried_for_targets(
     targets: Array,
     times: Sequence[float] = TIMES,
     groups: Groups | None = None,
+    *,
+    scale: float | None = None,
+    noise: float | None = None,
 ) -> list[Tried]:
     """Widths on a climb to the highest evidence of targets (N, P), in the order of their sizes.
 
@@ -237,7 +247,8 @@ def tried_for_targets(
     """
 
     def at(width: float) -> Tried:
-        fit = best_of_targets(features_of(covariance(width)), targets, groups)
+        features = features_of(covariance(width))
+        fit = best_of_targets(features, targets, groups, scale=scale, noise=noise)
         log_scores = _log_scores_of_targets(fit, groups)
         if groups is None:
             return Tried(width, fit.scale, log_scores, fit.log_evidence / len(targets))

@@ -28,6 +28,8 @@ from .warnings import KernelWarning
 
 #: Error of a kernel up to which squared distances may be computed from squares.
 LOST = 1e-6
+#: Objects whose self-similarities are computed together, with the matrix between them.
+ROWS_OF_DIAGONAL = 100
 #: Relative difference of k(x, y) and k(y, x) that is rounding.
 ASYMMETRY = 1e-8
 #: Of more training objects, this many, evenly spaced in their order by features, have the median
@@ -311,8 +313,9 @@ def same() -> Kernels:
     """Kernel of equal labels: 1 for two objects of one group, else 0.
 
     In a Gaussian process it is an intercept for each group, as of the person whose samples objects
-    are. That of a group without training objects has its prior. A block of labels, which may be
-    text, has one or several columns, whose labels must all be equal; estimators do not scale it.
+    are. That of a group without training objects has its prior. A block of labels has one or
+    several columns, whose labels must all be equal: as text, so that 1, 1.0 and "1" are one label.
+    Estimators do not scale it, and take text in a dict of tables or in the columns of `blocks`.
 
     Examples
     --------
@@ -383,29 +386,34 @@ class Function(Kernel):
 
     @override
     def pairwise(self, X: NDArray, Y: NDArray | None) -> NDArray:
-        values = check_real(self.function(X, X if Y is None else Y), self.title, "function")
-        shape = (len(X), len(X if Y is None else Y))
-        if values.shape != shape:
-            rule = f"a function whose values have shape {shape} for so many objects"
-            raise argument_error("function", "function", rule, f"shape {values.shape}")
-        check_finite(values, self.title, "function")
+        values = self._values(X, X if Y is None else Y)
         if Y is None and not np.allclose(values, values.T, atol=ASYMMETRY * np.abs(values).max()):
             largest = np.abs(values - values.T).max()
             rule = "symmetric, k(x, y) = k(y, x)"
             raise argument_error("function", "function", rule, f"a difference of {largest:.3g}")
         return values
 
+    def _values(self, X: NDArray, Y: NDArray) -> NDArray:
+        values = check_real(self.function(X, Y), "function", "function", booleans=True)
+        shape = (len(X), len(Y))
+        if values.shape != shape:
+            rule = f"a function whose values have shape {shape} for so many objects"
+            raise argument_error("function", "function", rule, f"shape {values.shape}")
+        check_finite(values, "function", "function")
+        return values
+
     @override
     def diagonal(self, X: NDArray) -> NDArray:
-        # Kernels of scikit-learn compute it without the matrix.
-        if hasattr(self.function, "diag"):
-            return np.asarray(self.function.diag(X), dtype=float)
-        return super().diagonal(X)
+        # The `diag` of scikit-learn's kernels has the noise that their values for two arrays lack.
+        parts = np.split(X, range(ROWS_OF_DIAGONAL, len(X), ROWS_OF_DIAGONAL))
+        return np.concatenate([np.diagonal(self._values(part, part)) for part in parts])
 
     @property
     @override
     def title(self) -> str:
-        return getattr(self.function, "__name__", None) or str(self.function)
+        # Of partial functions, the name of the whole one.
+        named = getattr(self.function, "func", self.function)
+        return getattr(named, "__name__", None) or str(self.function)
 
 
 def function(function: Callable[[NDArray, NDArray], NDArray]) -> Kernels:

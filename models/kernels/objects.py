@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
+from datetime import date
 from hashlib import sha256
 from typing import Any
 
@@ -31,6 +32,8 @@ from .labels import (
 
 #: Of features whose spread is a smaller part of their size, single precision keeps three digits.
 LEAST_RELATIVE_SPREAD = 1e-4
+#: Whole numbers in double precision are exact below this one.
+MOST_EXACT = 2.0**53
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +124,7 @@ def read_objects(
         if not grams.isdisjoint({None, block}):
             frames[block] = frame = with_ids_of_columns(frame)
         # Tables of other libraries have no ids.
-        own = isinstance(table, pd.DataFrame | xr.DataArray)
+        own = isinstance(given, pd.DataFrame | pd.Series | xr.DataArray)
         if isinstance(frame, pd.DataFrame) and (own or not made_up(frame.index)):
             ids[block] = frame.index
     reference = next(iter(ids.values()), None) if order is None else order
@@ -182,29 +185,47 @@ def _argument(block: str | None) -> str:
 
 
 def numbers_of_labels(table: Any, argument: str) -> Any:
-    """Return labels as numbers, equal where labels are: an array, a Series or a table (n, D).
+    """Return labels as numbers, equal where their texts are: an array, a Series or a table (n, D).
 
-    Numbers stay as they are; others are the 53 first bits of a hash of their text.
+    They are the 53 first bits of a hash.
     """
     if is_chunked(table):
         return table
-    labels = as_frame(table)
+    if isinstance(table, xr.DataArray) and table.ndim == 1:
+        table = table.to_series() if table.dims[0] in table.indexes else table.to_numpy()
+    labels = np.array(table, dtype=object) if isinstance(table, list | tuple) else as_frame(table)
     if isinstance(labels, pd.Series):
         labels = labels.to_frame()
     elif isinstance(labels, np.ndarray) and labels.ndim == 1:
         labels = labels[:, None]
-    if np.ndim(labels) != 2:
+    if np.ndim(labels) != 2 or 0 in np.shape(labels):
         return labels
-    frame = pd.DataFrame(labels).infer_objects()
+    frame = pd.DataFrame(labels)
     absent = frame.isna().any(axis=1).to_numpy()
     if absent.any():
         got = f"none for {listed(frame.index[absent])}"
         raise argument_error(argument, "Kernels", "a label for every object", got)
-    for name, column in frame.items():
-        if column.dtype.kind not in "biuf":
-            hashed = pd.util.hash_array(column.astype(str).to_numpy(object))
-            frame[name] = (hashed >> np.uint64(11)).astype(float)
-    return frame if isinstance(labels, pd.DataFrame) else frame.to_numpy(float)
+    numbers = np.empty(frame.shape)
+    for position in range(frame.shape[1]):
+        codes, distinct = pd.factorize(frame.iloc[:, position])
+        texts = np.array([_text_of_label(label, argument) for label in distinct], dtype=object)
+        hashed = pd.util.hash_array(texts)
+        numbers[:, position] = (hashed >> np.uint64(11)).astype(float)[codes]
+    if not isinstance(labels, pd.DataFrame):
+        return numbers
+    return pd.DataFrame(numbers, labels.index, labels.columns)
+
+
+def _text_of_label(label: Any, argument: str) -> str:
+    """Text of a label, whatever the type of the others: that of 1.0 is that of 1."""
+    if isinstance(label, float | np.floating) and float(label).is_integer():
+        if abs(label) >= MOST_EXACT:
+            rule = "of labels that are text, or whole numbers that are exact"
+            raise argument_error(argument, "Kernels", rule, f"{label:.20g}")
+        return str(int(label))
+    if isinstance(label, bool | np.bool_):
+        return str(int(label))
+    return label.isoformat() if isinstance(label, date) else str(label)
 
 
 def _as_features(table: Any, argument: str) -> NDArray:

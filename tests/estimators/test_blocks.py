@@ -8,6 +8,7 @@ import pytest
 import scipy.sparse
 import xarray as xr
 from sklearn.compose import ColumnTransformer
+from sklearn.gaussian_process.kernels import RBF
 from sklearn.preprocessing import StandardScaler
 
 import kernelzoo as kz
@@ -376,6 +377,12 @@ REFUSED = {
         lambda d: d.flat,
         r"'function' .* for so many objects. Got shape",
     ),
+    "function that makes kernels": (
+        {"kernels": kz.gaussian},
+        lambda d: d.flat,
+        r"what gaussian\(...\) returns",
+    ),
+    "class": ({"kernels": RBF}, lambda d: d.flat, r"what RBF\(...\) returns"),
     "features as they are beside scaled ones": (
         {"kernels": kz.kernels.tanimoto() | kz.linear()},
         lambda d: d.X.abs(),

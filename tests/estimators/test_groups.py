@@ -17,6 +17,7 @@ from kernelzoo.estimators import (
     KernelProbitClassifier,
     KernelRegressor,
 )
+from kernelzoo.estimators.near_copies import warn_of_near_copies
 from kernelzoo.inference.left_out import splits
 
 FEW_PERSONS = 30
@@ -129,6 +130,49 @@ def test_errors_of_importance_are_those_of_groups(sampled):
     group = np.repeat(np.arange(40), 10)
     often = KernelClassifier().fit(copies, np.repeat(target > 0, 10), groups=group).importance_
     np.testing.assert_allclose(often["alone_se"], once["alone_se"], rtol=0.5)
+
+
+def test_copies_in_a_group_count_as_in_the_fit():
+    """Bug: the scale was that of one copy of each person, and the fit had eight."""
+    X, target, _ = persons(FEW_PERSONS, 1, 4)
+    group = np.repeat(np.arange(FEW_PERSONS), 8)
+    copies = np.repeat(X, 8, axis=0)
+    nearly = copies + 1e-6 * np.random.default_rng(0).normal(size=copies.shape)
+    y = np.repeat(target > 0, 8)
+    scales = [
+        KernelClassifier().fit(each, y, groups=group).selection_.attrs["scale"]
+        for each in (copies, nearly)
+    ]
+    assert scales[0] == scales[1]
+
+
+@pytest.mark.parametrize("engine", [None, "inla"])
+def test_every_engine_has_the_scale_that_left_out_groups_choose(engine, sampled):
+    """Bug: engines that learn the scale took samples of a person as independent."""
+    X, target, group = sampled
+    options = {"engine": engine, "draws": 20, "random_state": 1}
+    fitted = KernelClassifier(**options).fit(X, target > 0, groups=group)
+    assert fitted.model_.scale == fitted.selection_.attrs["scale"]
+
+
+@pytest.mark.parametrize(("given", "found"), [("scale", "gamma"), ("gamma", "scale")])
+def test_the_noise_is_that_of_the_given_scale(given, found, sampled):
+    """Bug: each of the two was chosen for the best value of the other, and not the given one."""
+    X, target, group = sampled
+    chosen = []
+    for value in (0.02, 50.0):
+        options = {"model_options": {given: value}, "random_state": 1, "draws": 20}
+        fitted = KernelRegressor(**options).fit(X, target, groups=group)
+        assert getattr(fitted.model_, given) == value
+        chosen.append(getattr(fitted.model_, found))
+    assert abs(np.log(chosen[0] / chosen[1])) > 0.2
+
+
+def test_groups_that_change_nothing_say_so(sampled):
+    X, target, group = sampled
+    kernels = kz.kernels.inverse_multiquadric("median").landmarks(30)
+    with pytest.warns(UserWarning, match="'groups' change nothing in this fit"):
+        KernelRegressor(kernels, random_state=1, draws=20).fit(X, target, groups=group)
 
 
 @pytest.mark.parametrize("k", [3, FEW_PERSONS])
@@ -270,9 +314,11 @@ def test_rows_that_are_nearly_copies_are_named(estimator, recwarn):
     assert warning.filename == __file__
     recwarn.clear()
     estimator.fit(X, y, groups=group)
-    # Different objects are no copies, nor are copies nearly so: they are one object.
-    estimator.fit(*persons(90, 1, 4)[:2] if y is target else (persons(90, 1, 4)[0], y))
-    estimator.fit(np.repeat(X[::3], 3, axis=0), y)
+    other = persons(90, 1, 4)
+    estimator.fit(other[0], other[1] if y is target else y)
+    if y is not target:
+        # Copies are one object to the choice; a regressor's noise is learned by all.
+        estimator.fit(np.repeat(X[::3], 3, axis=0), y)
     assert not [each for each in recwarn if "rows of X" in str(each.message)]
 
 
@@ -285,5 +331,39 @@ def test_targets_that_neighbours_share_are_named(sampled, recwarn):
     )
     recwarn.clear()
     KernelRegressor(random_state=1).fit(X, np.round(target))
+    # Persons are known by their labels here.
+    tables = {"x": X, "person": persons(FEW_PERSONS, SAMPLES, 0)[2]}
+    kernels = {"x": kz.gaussian("median"), "person": kz.kernels.same()}
+    KernelRegressor(kernels, random_state=1, draws=20).fit(tables, target)
     KernelRegressor(random_state=1).fit(X, np.random.default_rng(0).permutation(target))
     assert not [each for each in recwarn if "rows of X" in str(each.message)]
+
+
+def test_targets_of_copies_are_named(recwarn):
+    X, target, _ = persons(20, 4, 5, within=0)
+    KernelRegressor(random_state=1, draws=20).fit(X, target)
+    assert any("nearest to a row with the same y" in str(each.message) for each in recwarn)
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        lambda rng: np.c_[np.eye(20)[rng.integers(20, size=300)], rng.normal(size=300)],
+        lambda rng: np.c_[rng.normal(size=300), np.ones((300, 6))],
+        lambda rng: np.outer(rng.normal(size=300), rng.normal(size=8)),
+        lambda rng: rng.poisson(1.0, size=(300, 8)),
+        lambda rng: rng.normal(size=(300, 40)).cumsum(axis=1),
+    ],
+    ids=["categories", "constants", "line", "counts", "walks"],
+)
+def test_rows_that_are_near_by_chance_are_no_copies(table, recwarn):
+    rng = np.random.default_rng(0)
+    warn_of_near_copies([table(rng)], rng.normal(size=(300, 1)))
+    assert not recwarn
+
+
+@pytest.mark.parametrize("kernels", [None, kz.kernels.tanimoto(), kz.kernels.same()])
+def test_features_as_they_are_need_no_scalers(kernels):
+    bits = np.random.default_rng(0).integers(2, size=(24, 6))
+    fitted = KernelClassifier(kernels, standardize=False).fit(bits, bits[:, 0])
+    assert fitted.standardize_ is False

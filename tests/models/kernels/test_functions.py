@@ -43,6 +43,53 @@ def test_labels_of_new_objects_are_those_of_the_training_objects():
     np.testing.assert_array_equal(stack["variance"], np.ones((1, 3)))
 
 
+@pytest.mark.parametrize(
+    ("known", "new"),
+    [
+        ([0, 1], ["0", "1"]),
+        ([0, 1], pd.Series(["new", 0], dtype=object)[::-1]),
+        ([0, 1], pd.Categorical([0, 1])),
+        ([0.0, 1.0], [0, 1]),
+        ([False, True], [0, 1]),
+        ([2**60, 2**60 + 1], [2**60, 2**60 + 1]),
+        (
+            pd.to_datetime(["2020-01-01", "2020-01-02"]),
+            pd.to_datetime(["2020-01-01 00:00", "2020-01-02 10:00"]),
+        ),
+    ],
+    ids=["text", "mixed", "categories", "floats", "booleans", "large", "dates"],
+)
+def test_labels_are_equal_whatever_the_type_of_their_column(known, new):
+    """Bug: patient 0 was unknown where a new patient had a name."""
+    stack = kz.kernels.same()(pd.Series(list(new)), pd.Series(list(known)))
+    assert stack[0, 0, 0] == 1
+    assert stack[0, 0, 1] == stack[0, 1, 0] == 0
+
+
+def test_numbers_that_are_not_exact_are_no_labels():
+    with pytest.raises(ValueError, match="whole numbers that are exact"):
+        kz.kernels.same()(np.array([2.0**60, 1.0]))
+
+
+def test_columns_of_one_name_are_different_labels():
+    frame = pd.DataFrame([["q", "a"], ["r", "a"]], columns=["u", "u"])
+    assert kz.kernels.same()(frame.set_axis(["u", "v"], axis=1))[0, 0, 1] == 0
+    assert kz.kernels.same()(frame.to_numpy())[0, 0, 1] == 0
+
+
+def test_a_series_of_labels_has_ids():
+    """Bug: scores of responses with other ids than a Series were by position."""
+    ids = [f"i{n}" for n in range(20)]
+    y = pd.Series(np.random.default_rng(0).normal(size=20), ids)
+    tables = {
+        "p": pd.Series([f"p{n // 2}" for n in range(20)], ids),
+        "x": np.random.default_rng(1).normal(size=(20, 2)),
+    }
+    kernels = {"p": kz.kernels.same(), "x": kz.gaussian("median")}
+    regressor = KernelRegressor(kernels, random_state=1, draws=20).fit(tables, y)
+    assert regressor.score(tables, y[::-1]) == regressor.score(tables, y)
+
+
 def test_a_missing_label_is_named():
     for labels in (pd.Series(["Ada", None], ["a", "b"]), pd.Series([1.0, np.nan], ["a", "b"])):
         with pytest.raises(ValueError, match=r"a label for every object\. Got none for 'b'"):
@@ -113,7 +160,22 @@ def test_functions_are_kernels(function, expected):
     np.testing.assert_allclose(kernels(X)[0], expected(X, X), rtol=1e-12)
     new = kernels(NEW, X)
     np.testing.assert_allclose(new[0], expected(NEW, X), rtol=1e-12)
-    np.testing.assert_allclose(new["variance"][0], np.diag(expected(NEW, NEW)), atol=1.0)
+    np.testing.assert_allclose(new["variance"][0], np.diag(expected(NEW, NEW)), rtol=1e-12)
+    normalized = kernels.normalize("trace")
+    np.testing.assert_allclose(normalized(X[:2], X)[0], normalized(X)[0, :2], rtol=1e-12)
+
+
+def test_self_similarities_need_no_whole_matrix():
+    sizes = []
+
+    def counted(A, B):
+        sizes.append(len(A) * len(B))
+        return A @ B.T
+
+    many = np.random.default_rng(0).normal(size=(1_050, 3))
+    stack = kz.kernels.function(counted)(many, X)
+    np.testing.assert_allclose(stack["variance"][0], np.einsum("nd,nd->n", many, many))
+    assert max(sizes) <= len(many) * len(X)
 
 
 @pytest.mark.parametrize("kernels", [laplacian_kernel, pm.gp.cov.Matern52(3, ls=1.5)])
@@ -132,7 +194,7 @@ def test_estimators_take_functions(kernels):
     [
         (lambda A, B: (A @ B.T)[0], r"shape \(12, 12\).* Got shape \(12,\)"),
         (lambda A, B: A @ B.T + A[:, :1], r"symmetric, k\(x, y\) = k\(y, x\)"),
-        (lambda A, B: A @ B.T * np.nan, "finite"),
+        (lambda A, B: A @ B.T * np.nan, "'function' argument of function must .*finite"),
         (lambda A, B: np.full((len(A), len(B)), "x"), "numbers"),
         (3, "a function of two arrays"),
     ],
