@@ -246,7 +246,7 @@ def splits(
     together = together[chosen]
     split = splitter(min(folds, len(np.unique(together))), shuffle=True, random_state=seed).split
     with quiet_libraries():
-        folded = list(split(chosen, y[chosen], together))
+        folded = list(split(chosen, y[chosen], None if groups is None else together))
     for part in folded:
         train, new = (order[np.isin(objects[order], chosen[rows])] for rows in part)
         yield train, new
