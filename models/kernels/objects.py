@@ -218,11 +218,11 @@ def numbers_of_labels(table: Any, argument: str) -> Any:
 
 def _text_of_label(label: Any, argument: str) -> str:
     """Text of a label, whatever the type of the others: that of 1.0 is that of 1."""
-    if isinstance(label, float | np.floating) and float(label).is_integer():
-        if abs(label) >= MOST_EXACT:
+    if isinstance(label, float | np.floating) and (number := float(label)).is_integer():
+        if abs(number) >= MOST_EXACT:
             rule = "of labels that are text, or whole numbers that are exact"
-            raise argument_error(argument, "Kernels", rule, f"{label:.20g}")
-        return str(int(label))
+            raise argument_error(argument, "Kernels", rule, f"{number:.20g}")
+        return str(int(number))
     if isinstance(label, bool | np.bool_):
         return str(int(label))
     return label.isoformat() if isinstance(label, date) else str(label)
