@@ -16,7 +16,6 @@ from ..inference.gaussian_process.choice import (
     tried_for_classes,
 )
 from ..models import GaussianProcessClassification, MultinomialProbit
-from ..models.combinations.sums import FixedWeights
 from ..models.learned_scale import LEARNED, LearnedScale, check_rate
 from ..numerics.groups import Groups
 from ..numerics.likelihoods import Likelihood, likelihood_of
@@ -215,9 +214,7 @@ class KernelClassifier(ModelPredictor, _Classifier):
         if not self._gives_a_point and self._groups is None:
             return {}
         given = self._options
-        learned = chosen.weights
-        weights = FixedWeights() if learned is None else FixedWeights(learned.tolist())
-        found = {"scale": chosen.scale, "combination": weights}
+        found = {"scale": chosen.scale, "combination": chosen.combination}
         return {name: value for name, value in found.items() if name not in given}
 
 

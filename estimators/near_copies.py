@@ -14,9 +14,9 @@ MOST_OBJECTS = 200
 #: along fewer, rows are near each other by chance.
 LEAST_DIRECTIONS = 3.0
 #: Neighbours of an object, and the distance to the nearest one, relative to that to the last one,
-#: below which an object is nearly a copy. The median of the objects is .38 or more in all tables of
-#: the package's data sets and .18 or less with 2 to 8 samples of a person that differ by a tenth of
-#: what persons do.
+#: below which an object is nearly a copy. The median of the objects is .38 to .68 in seven tables
+#: of data sets, and .05 to .18 with 2 to 8 samples of a person that differ by a tenth of what
+#: persons do. Of 21 data sets none is warned of; of their tables alone, one (lipids of 40 mice).
 NEIGHBOURS = 9
 NEAR = 0.25
 #: Distance, relative to that of the last neighbour, of rows that are equal but for rounding.

@@ -11,7 +11,6 @@ from sklearn.base import MultiOutputMixin, RegressorMixin
 from ..inference.gaussian_process.choice import Tried, tried_for_targets
 from ..inference.paper_engines import INLA
 from ..models import CompositeKernelRegression, GaussianProcessRegression
-from ..models.combinations.sums import FixedWeights
 from ..models.kernels.labels import order_of
 from ..models.learned_scale import LEARNED, LearnedScale, check_rate
 from ..numerics.groups import Groups
@@ -175,9 +174,11 @@ class KernelRegressor(ModelPredictor, _Regressor):
         if chosen.noise is None:
             return {}
         given = self._options
-        learned = chosen.weights
-        weights = FixedWeights() if learned is None else FixedWeights(learned.tolist())
-        found = {"scale": chosen.scale, "gamma": 1.0 / chosen.noise, "combination": weights}
+        found = {
+            "scale": chosen.scale,
+            "gamma": 1.0 / chosen.noise,
+            "combination": chosen.combination,
+        }
         return {name: value for name, value in found.items() if name not in given}
 
 

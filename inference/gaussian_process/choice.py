@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.stats import norm
 
+from ...models.combinations.sums import FixedWeights
 from ...models.gaussian_process import JITTER
 from ...models.learned_scale import LEARNED
 from ...numerics.feature_scores import laplace
@@ -193,6 +194,11 @@ class Tried:
     height: float
     weights: Array | None = None
     noise: float | None = None
+
+    @property
+    def combination(self) -> FixedWeights:
+        """Learned weights of the kernels, or equal ones."""
+        return FixedWeights() if self.weights is None else FixedWeights(self.weights.tolist())
 
 
 def tried_for_classes(
